@@ -1,5 +1,7 @@
-import { isIP } from 'node:net';
 import { type LogLevel, logLevels } from './lib/log.ts';
+import { type Address, address, hosts, list, path, url, whole } from './lib/setting-values.ts';
+
+export type { Address };
 
 /**
  * Every setting with its variable, its allowed values, and its purpose. A setting is also a flag of
@@ -18,60 +20,10 @@ interface Setting<T> {
   parse(text: string): T | undefined;
 }
 
-export interface Address {
-  host: string;
-  port: number;
-}
-
 const setting = <T>(definition: Setting<T>): Setting<T> => definition;
 
-const whole = (minimum: number, maximum: number) => ({
-  allowed: `a whole number from ${minimum.toLocaleString('en')} to ${maximum.toLocaleString('en')}`,
-  parse: (text: string): number | undefined => {
-    const number = /^\d+$/.test(text) ? Number(text) : Number.NaN;
-    return number >= minimum && number <= maximum ? number : undefined;
-  },
-});
-
-const address = {
-  allowed: 'host:port, with a port from 0 to 65,535 (0 picks a free one)',
-  parse(text: string): Address | undefined {
-    const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:[\]]+)):(\d{1,5})$/.exec(text);
-    const port = Number(match?.[3]);
-    const host = match?.[1] ?? match?.[2];
-    return host !== undefined && port <= 65_535 ? { host, port } : undefined;
-  },
-};
-
-const hosts = {
-  allowed: 'names without ports, *.suffix for all names below one, or * for any, separated by commas',
-  parse(text: string): readonly string[] | undefined {
-    const names = text.split(',').map((name) => name.trim().toLowerCase());
-    return names.every((name) => name === '*' || isHostName(name) || isIP(name) !== 0) ? names : undefined;
-  },
-};
-
-/** Labels of letters, digits, hyphens and underscores; the first may be `*`. */
-const isHostName = (name: string): boolean =>
-  name.length <= 253 && /^(?:\*\.)?[\w-]{1,63}(?:\.[\w-]{1,63})*$/.test(name);
-
-const url = (scheme: string, schemes: readonly string[]) => ({
-  allowed: `a ${scheme}:// address`,
-  parse(text: string): string | undefined {
-    if (!URL.canParse(text)) return undefined;
-    const { protocol, username, password, pathname } = new URL(text);
-    return schemes.includes(protocol) && isDecodable(username + password + pathname) ? text : undefined;
-  },
-});
-
-function isDecodable(text: string): boolean {
-  try {
-    decodeURIComponent(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
+export const authKinds = ['keys'] as const;
+export const insecurities = ['no-auth', 'no-tls'] as const;
 
 export const settings = {
   databaseUrl: setting<string | undefined>({
@@ -117,6 +69,82 @@ export const settings = {
     defaultText: '127.0.0.1:50051',
     about: 'Where gRPC is served.',
     ...address,
+  }),
+  auth: setting<readonly (typeof authKinds)[number][]>({
+    variable: 'LEASEHOLD_AUTH',
+    default: [],
+    defaultText: 'none: every caller may do everything',
+    about: 'How callers prove who they are: by keys.',
+    ...list(authKinds),
+  }),
+  insecure: setting<readonly (typeof insecurities)[number][]>({
+    variable: 'LEASEHOLD_INSECURE',
+    default: [],
+    defaultText: 'nothing',
+    about: 'What a server that listens beyond loopback may do without: authentication, TLS, or both.',
+    ...list(insecurities),
+  }),
+  authRefreshS: setting({
+    variable: 'LEASEHOLD_AUTH_REFRESH_S',
+    default: 1,
+    about: 'How often a server looks for changed keys, in seconds: so long a revoked key may still count.',
+    ...whole(1, 5),
+  }),
+  adminKeyFile: setting<string | undefined>({
+    variable: 'LEASEHOLD_ADMIN_KEY_FILE',
+    default: undefined,
+    defaultText: 'no file',
+    about:
+      'Where the first server writes a key for administrators, if there is none; readable by its user alone.',
+    ...path,
+  }),
+  tlsCertFile: setting<string | undefined>({
+    variable: 'LEASEHOLD_TLS_CERT_FILE',
+    default: undefined,
+    defaultText: 'no TLS',
+    about: 'The certificate chain of both ports, in PEM. It is read again when it changes.',
+    ...path,
+  }),
+  tlsKeyFile: setting<string | undefined>({
+    variable: 'LEASEHOLD_TLS_KEY_FILE',
+    default: undefined,
+    defaultText: 'no TLS',
+    about: 'The private key of that certificate, in PEM.',
+    ...path,
+  }),
+  tlsClientCaFile: setting<string | undefined>({
+    variable: 'LEASEHOLD_TLS_CLIENT_CA_FILE',
+    default: undefined,
+    defaultText: 'no client certificates',
+    about: 'The authorities whose client certificates count, in PEM.',
+    ...path,
+  }),
+  tlsClientAuth: setting<'none' | 'request' | 'require'>({
+    variable: 'LEASEHOLD_TLS_CLIENT_AUTH',
+    default: 'none',
+    about: 'Whether clients are asked for a certificate, and refused without one.',
+    allowed: 'none, request or require',
+    parse: (text) => (['none', 'request', 'require'] as const).find((one) => one === text),
+  }),
+  tlsCrlFile: setting<string | undefined>({
+    variable: 'LEASEHOLD_TLS_CRL_FILE',
+    default: undefined,
+    defaultText: 'no list',
+    about: 'The list of revoked client certificates, in PEM.',
+    ...path,
+  }),
+  tlsMinVersion: setting<'TLSv1.2' | 'TLSv1.3'>({
+    variable: 'LEASEHOLD_TLS_MIN_VERSION',
+    default: 'TLSv1.2',
+    about: 'The oldest version of TLS that is accepted.',
+    allowed: 'TLSv1.2 or TLSv1.3',
+    parse: (text) => (['TLSv1.2', 'TLSv1.3'] as const).find((one) => one === text),
+  }),
+  tlsReloadS: setting({
+    variable: 'LEASEHOLD_TLS_RELOAD_S',
+    default: 10,
+    about: 'How often the files of TLS are looked at for changes, in seconds.',
+    ...whole(1, 3_600),
   }),
   leaseTtlS: setting({
     variable: 'LEASEHOLD_LEASE_TTL_S',

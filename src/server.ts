@@ -5,9 +5,11 @@
 import type { DescService } from '@bufbuild/protobuf';
 import { FileLeasesService } from '../gen/leasehold/v1/files_pb.js';
 import { JobsService } from '../gen/leasehold/v1/jobs_pb.js';
+import { KeysService } from '../gen/leasehold/v1/keys_pb.js';
 import { LeasesService } from '../gen/leasehold/v1/leases_pb.js';
 import { StatsService } from '../gen/leasehold/v1/stats_pb.js';
 import type { Address, Config } from './config.ts';
+import { type AccessParts, openAccess } from './engine/access/open-access.ts';
 import { Doctor } from './engine/doctor/doctor.ts';
 import { Engine } from './engine/engine.ts';
 import { HealthMonitor } from './engine/maintenance/health-monitor.ts';
@@ -15,6 +17,9 @@ import { OutageLog } from './engine/maintenance/outage-log.ts';
 import { withTimeout } from './lib/async/with-timeout.ts';
 import { receiveBudget } from './lib/http/receive-budget.ts';
 import type { Log } from './lib/log.ts';
+import { TlsFiles } from './lib/net/tls-files.ts';
+import { type Posture, postureOf } from './posture.ts';
+import { accessRoutes } from './rest/access/routes.ts';
 import { doctorRoutes } from './rest/doctor/routes.ts';
 import { explainRoutes } from './rest/explain/routes.ts';
 import { fileRoutes } from './rest/files/routes.ts';
@@ -30,6 +35,7 @@ import { streamRoutes } from './rest/streams/routes.ts';
 import { systemRoutes } from './rest/system/routes.ts';
 import { workerRoutes } from './rest/worker/routes.ts';
 import { workerListRoutes } from './rest/workers/routes.ts';
+import { keysImplementation } from './rpc/access/service.ts';
 import { createConnectHandler } from './rpc/connect/handler.ts';
 import { filesImplementation } from './rpc/files/service.ts';
 import { createGrpcServer } from './rpc/grpc/server.ts';
@@ -66,6 +72,7 @@ export interface RunningServer {
   database: string;
   /** The metrics of the server. */
   metrics: Metrics;
+  posture: Posture;
   /** Settles with the reason if the server cannot continue and must be stopped. */
   lost: Promise<Error>;
   stop(): Promise<void>;
@@ -81,13 +88,20 @@ export async function startServer(
   /** The budget for the unfinished requests of all APIs. */
   receiving = receiveBudget,
 ): Promise<RunningServer> {
+  const secured = Promise.all([postureOf(config), openTls(config, log)]);
+  secured.catch(() => {});
   const database = await opening;
   const wait = new DatabaseWait({ waitS: config.databaseWaitS, log, signal: givenUp });
   let tracing: Tracing | undefined;
+  let posture: Posture;
+  let tls: TlsFiles | undefined;
+  let access: AccessParts;
   try {
+    [posture, tls] = await secured;
     tracing = await openTracing(config, process.env, log);
     const applied = await wait.run(() => migrate(database));
     if (applied.length > 0) log.info('the schema was brought up to date', { migrations: applied });
+    access = await openAccess(config, database, log);
   } catch (error) {
     await database.close();
     throw error;
@@ -99,7 +113,15 @@ export async function startServer(
   const metrics = new Metrics(tracing);
   database.meter = metrics.database();
   const transport = await openTransport(config, { database, metrics, log: serverLog });
-  const engine = Engine.create({ database, channel, transport, settings: config, metrics, log: serverLog });
+  const engine = Engine.create({
+    database,
+    channel,
+    transport,
+    settings: config,
+    metrics,
+    log: serverLog,
+    isGuarded: access.authenticator.isOn,
+  });
   const processFigures = new ProcessMetrics(metrics.registry, database.engine);
   const figures = new ServerGauges({
     registry: metrics.registry,
@@ -125,9 +147,18 @@ export async function startServer(
     }),
     bind(StatsService, statsImplementation(engine, doctor)),
     bind(FileLeasesService, filesImplementation(engine)),
+    bind(KeysService, keysImplementation(engine)),
   ];
   let stopping = false;
-  const grpc = createGrpcServer({ bindings, health, metrics, log: serverLog, receiving });
+  const grpc = createGrpcServer({
+    bindings,
+    health,
+    metrics,
+    log: serverLog,
+    receiving,
+    authenticator: access.authenticator,
+    tls,
+  });
   const http = new HttpServer({
     routes: withDocs([
       ...healthRoutes(health, transport, () => stopping),
@@ -143,12 +174,21 @@ export async function startServer(
       ...workerListRoutes(engine),
       ...queueViewRoutes(engine),
       ...fileRoutes(engine),
+      ...accessRoutes(engine),
     ]),
-    connect: createConnectHandler({ bindings, metrics, log: serverLog, receiving }),
+    connect: createConnectHandler({
+      bindings,
+      metrics,
+      log: serverLog,
+      receiving,
+      authenticator: access.authenticator,
+    }),
     metrics,
     log: serverLog,
     guard: { boundHost: config.httpAddr.host, allowedHosts: config.allowedHosts },
     receiving,
+    authenticator: access.authenticator,
+    tls,
   });
 
   let stopped: Promise<void> | undefined;
@@ -165,6 +205,8 @@ export async function startServer(
       // A database that hangs would delay the rest for ever; it has had its time with the calls in flight.
       const closing = async () => {
         await engine.stop();
+        await access.stop();
+        await tls?.stop();
         serverLog.stop();
         await health.stop();
         processFigures.stop();
@@ -189,16 +231,34 @@ export async function startServer(
     health.start();
     await wait.run(() => engine.prepare());
     engine.start();
+    access.start();
+    tls?.start();
     const [httpAddress, grpcAddress] = await bothOf(
       http.listen(config.httpAddr),
       grpc.listen(config.grpcAddr),
     );
     const words = database.engine === 'embedded' ? `embedded in ${config.dataDir}` : 'PostgreSQL';
-    return { http: httpAddress, grpc: grpcAddress, database: words, metrics, lost: database.lost, stop };
+    return {
+      http: httpAddress,
+      grpc: grpcAddress,
+      database: words,
+      metrics,
+      posture,
+      lost: database.lost,
+      stop,
+    };
   } catch (error) {
     await stop();
     throw error;
   }
+}
+
+function openTls(config: Config, log: Log): Promise<TlsFiles | undefined> {
+  const { tlsCertFile: certFile, tlsKeyFile: keyFile } = config;
+  if (certFile === undefined || keyFile === undefined) return Promise.resolve(undefined);
+  const { tlsClientCaFile: clientCaFile, tlsCrlFile: crlFile, tlsClientAuth: clientAuth } = config;
+  const paths = { certFile, keyFile, clientCaFile, crlFile, clientAuth, minVersion: config.tlsMinVersion };
+  return TlsFiles.open(paths, config.tlsReloadS * 1_000, log);
 }
 
 /** The transport of stream messages. The Redis client is loaded only if a Redis is configured. */

@@ -27,6 +27,17 @@ const badValues: Record<string, readonly string[]> = {
     `${'a'.repeat(64)}.test`,
   ],
   LEASEHOLD_GRPC_ADDR: addresses,
+  LEASEHOLD_AUTH: ['yes', 'keys,', 'jwt', 'keys;keys'],
+  LEASEHOLD_INSECURE: ['auth', 'no-auth;no-tls', 'all'],
+  LEASEHOLD_AUTH_REFRESH_S: [...numbers, '6'],
+  LEASEHOLD_ADMIN_KEY_FILE: ['a\0b'],
+  LEASEHOLD_TLS_CERT_FILE: ['a\0b'],
+  LEASEHOLD_TLS_KEY_FILE: ['a\0b'],
+  LEASEHOLD_TLS_CLIENT_CA_FILE: ['a\0b'],
+  LEASEHOLD_TLS_CLIENT_AUTH: ['yes', 'optional', 'Require'],
+  LEASEHOLD_TLS_CRL_FILE: ['a\0b'],
+  LEASEHOLD_TLS_MIN_VERSION: ['1.2', 'TLSv1.1', 'SSLv3'],
+  LEASEHOLD_TLS_RELOAD_S: [...numbers, '3601'],
   LEASEHOLD_LEASE_TTL_S: [...numbers, '3601'],
   LEASEHOLD_HEARTBEAT_GRACE_S: [...numbers.filter((text) => text !== '0'), '3601'],
   LEASEHOLD_CAPACITY_TOTAL: [...numbers.filter((text) => !/^\d+$/.test(text)), '1000000001'],
@@ -138,7 +149,9 @@ describe('the settings', () => {
 describe('leasehold serve and migrate', () => {
   it('refuse a bad value of any setting, and end with 2', async () => {
     // A NUL cannot be passed to a process.
-    const bad = definitions.filter(({ variable }) => variable !== 'LEASEHOLD_DATA_DIR');
+    const bad = definitions.filter(
+      ({ variable }) => !badValues[variable]?.some((text) => text.includes('\0')),
+    );
     const exits = await Promise.all(
       bad.map(({ variable }, i) => {
         const value = badValues[variable]?.[0] ?? '';

@@ -57,6 +57,13 @@ const rpcs: Readonly<Record<string, string | null>> = {
   listFileLeases: 'FileLeasesService.ListFileLeases',
   listBlockers: 'FileLeasesService.ListBlockers',
   instructBlocker: 'FileLeasesService.InstructBlocker',
+  whoAmI: 'KeysService.WhoAmI',
+  listKeys: 'KeysService.ListKeys',
+  createKey: 'KeysService.CreateKey',
+  getKey: 'KeysService.GetKey',
+  rotateKey: 'KeysService.RotateKey',
+  revokeKey: 'KeysService.RevokeKey',
+  listAuditEvents: 'KeysService.ListAuditEvents',
   getDiagnosis: 'StatsService.Diagnose',
   getHealth: 'grpc.health.v1.Health',
   getReadiness: 'grpc.health.v1.Health',
@@ -79,6 +86,8 @@ const common = new Set([
   'unsupported_media_type',
   'host_not_allowed',
   'origin_not_allowed',
+  'unauthenticated',
+  'permission_denied',
 ]);
 
 interface Named {

@@ -82,6 +82,16 @@ export const commands: readonly Entry[] = [
     load: async () => (await import('./commands/capacity.ts')).capacityCommand,
   },
   {
+    name: 'keys',
+    about: 'Create, rotate and revoke the keys of callers.',
+    load: async () => (await import('./commands/keys.ts')).keysCommand,
+  },
+  {
+    name: 'audit',
+    about: 'See privileged acts and refused attempts.',
+    load: async () => (await import('./commands/audit.ts')).auditCommand,
+  },
+  {
     name: 'doctor',
     about: 'Find problems of a server, its database and its Redis.',
     load: async () => (await import('./commands/doctor.ts')).doctorCommand,

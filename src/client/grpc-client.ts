@@ -2,15 +2,18 @@
  * The client for JavaScript and TypeScript programs: the whole gRPC API of the server. Other languages
  * generate their client from the proto files.
  */
-import { type Client, createClient } from '@connectrpc/connect';
+import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { FileLeasesService } from '../../gen/leasehold/v1/files_pb.js';
 import { JobsService } from '../../gen/leasehold/v1/jobs_pb.js';
+import { KeysService } from '../../gen/leasehold/v1/keys_pb.js';
 import { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
+import { certificatesOf, credentialHeaders, credentialOf } from './credentials.ts';
 
 export * from '../../gen/leasehold/v1/files_pb.js';
 export * from '../../gen/leasehold/v1/jobs_pb.js';
+export * from '../../gen/leasehold/v1/keys_pb.js';
 export * from '../../gen/leasehold/v1/leases_pb.js';
 export * from '../../gen/leasehold/v1/stats_pb.js';
 
@@ -19,6 +22,7 @@ export interface LeaseholdClient {
   leases: Client<typeof LeasesService>;
   stats: Client<typeof StatsService>;
   files: Client<typeof FileLeasesService>;
+  keys: Client<typeof KeysService>;
 }
 
 /**
@@ -27,14 +31,44 @@ export interface LeaseholdClient {
  */
 const nodeOptions = { maxSessionMemory: 100 };
 
-/** Connects to a server's gRPC address, `127.0.0.1:50051` by default. The first call opens the connection. */
-export function connectLeasehold(address = '127.0.0.1:50051'): LeaseholdClient {
+export interface ConnectOptions {
+  /** The key or token, or what returns it for each call; by default that of the environment. */
+  apiKey?: string | (() => string | undefined) | undefined;
+  /** The authorities of the server's certificate, in PEM; by default those of the environment. */
+  ca?: string | Buffer;
+  /** The client's own certificate, and its key, in PEM. */
+  cert?: string | Buffer;
+  key?: string | Buffer;
+}
+
+/**
+ * Connects to a server's gRPC address, `127.0.0.1:50051` by default. The first call opens the connection.
+ * With an address that begins with `https://` it uses TLS; a key is sent in clear text on loopback alone.
+ */
+export function connectLeasehold(address = '127.0.0.1:50051', options: ConnectOptions = {}): LeaseholdClient {
   const baseUrl = /^https?:\/\//.test(address) ? address : `http://${address}`;
-  const transport = createGrpcTransport({ baseUrl, pingIntervalMs: 30_000, nodeOptions });
+  const url = new URL(baseUrl);
+  const { apiKey = () => credentialOf(), ...certificates } = options;
+  const authorize: Interceptor = (next) => (request) => {
+    const credential = typeof apiKey === 'function' ? apiKey() : apiKey;
+    for (const [name, value] of Object.entries(credentialHeaders(url, credential)))
+      request.header.set(name, value);
+    return next(request);
+  };
+  const transport = createGrpcTransport({
+    baseUrl,
+    pingIntervalMs: 30_000,
+    nodeOptions: {
+      ...nodeOptions,
+      ...(url.protocol === 'https:' ? { ...certificatesOf(), ...certificates } : {}),
+    },
+    interceptors: [authorize],
+  });
   return {
     jobs: createClient(JobsService, transport),
     leases: createClient(LeasesService, transport),
     stats: createClient(StatsService, transport),
     files: createClient(FileLeasesService, transport),
+    keys: createClient(KeysService, transport),
   };
 }

@@ -1,6 +1,7 @@
 /** Shared parts of commands that call a server: its address, and the requests. */
 import type { IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
+import { CredentialError, certificatesOf, credentialHeaders, credentialOf } from './credentials.ts';
 
 /** The environment variable with the server's address. The flag `--url` has precedence. */
 export const urlVariable = 'LEASEHOLD_URL';
@@ -71,6 +72,9 @@ export class HttpClient {
 
   #reach(method: string, path: string, body?: string): Promise<{ status: number; said: string }> {
     return this.#send(method, path, body).catch((cause: unknown) => {
+      // Not a missing server: a guard must not go on without its leases.
+      if (cause instanceof CredentialError)
+        throw new ServerError(cause.message, { code: 'unauthenticated', cause });
       throw new ServerError(`there is no server at ${this.url}: ${reasonOf(cause)}`, { cause });
     });
   }
@@ -79,10 +83,12 @@ export class HttpClient {
     const url = new URL(`${this.url}${path}`);
     const request = requestFor(url);
     const length = body === undefined ? {} : { 'content-length': Buffer.byteLength(body) };
-    const headers = body === undefined ? {} : { 'content-type': 'application/json', ...length };
+    const content = body === undefined ? {} : { 'content-type': 'application/json', ...length };
+    const headers = { ...content, ...credentialHeaders(url, credentialOf()) };
+    const certificates = url.protocol === 'https:' ? certificatesOf() : {};
     const signal = this.#timeoutMs === undefined ? {} : { signal: AbortSignal.timeout(this.#timeoutMs) };
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      request(url, { method, headers, ...signal }, resolve)
+      request(url, { method, headers, ...certificates, ...signal }, resolve)
         .on('error', reject)
         .end(body);
     });

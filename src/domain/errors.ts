@@ -27,6 +27,10 @@ export const errorCodes = [
   'unsupported_media_type',
   'host_not_allowed',
   'origin_not_allowed',
+  'unauthenticated',
+  'permission_denied',
+  'rate_limited',
+  'quota_exceeded',
 ] as const;
 
 export type ErrorCode = (typeof errorCodes)[number];

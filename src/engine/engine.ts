@@ -1,13 +1,17 @@
+import { guarded } from './access/guarded-verbs.ts';
 import { Services, type ServicesOptions } from './services.ts';
 
-export type EngineOptions = ServicesOptions;
+export interface EngineOptions extends ServicesOptions {
+  /** Callers have credentials, which limit what they reach. */
+  isGuarded: boolean;
+}
 
 /** The verbs of each noun. A verb is a method of the service that carries it out. */
 function verbsOf(services: Services) {
   const { submitter, claimer, jobUpdater, jobQueries } = services;
   const { leaseRequester, acquirer, heartbeats, releaser, leaseQueries, leaseSubscriptions } = services;
   const { fileAcquirer, fileOwnerUpdater, fileQueries, contentionResolver, ownerHeartbeats } = services;
-  const { capacity, statsQueries, queueQueries, workers, workerQueries, explainer } = services;
+  const { capacity, statsQueries, queueQueries, workers, workerQueries, explainer, keyService } = services;
   return {
     jobs: {
       submit: submitter.submit.bind(submitter),
@@ -67,6 +71,14 @@ function verbsOf(services: Services) {
       timeseries: statsQueries.timeseries.bind(statsQueries),
       watch: statsQueries.watch.bind(statsQueries),
     },
+    keys: {
+      create: keyService.create.bind(keyService),
+      list: keyService.list.bind(keyService),
+      get: keyService.get.bind(keyService),
+      rotate: keyService.rotate.bind(keyService),
+      revoke: keyService.revoke.bind(keyService),
+      audit: keyService.audit.bind(keyService),
+    },
     queue: {
       get: queueQueries.get.bind(queueQueries),
     },
@@ -78,7 +90,7 @@ function verbsOf(services: Services) {
   };
 }
 
-type Verbs = ReturnType<typeof verbsOf>;
+export type Verbs = ReturnType<typeof verbsOf>;
 
 /**
  * The use cases as verbs by noun: `engine.jobs.submit`, `engine.leases.acquire`. Only the engine decides: the
@@ -93,6 +105,7 @@ export class Engine {
   readonly files: Verbs['files'];
   readonly capacity: Verbs['capacity'];
   readonly stats: Verbs['stats'];
+  readonly keys: Verbs['keys'];
   readonly queue: Verbs['queue'];
   readonly workers: Verbs['workers'];
   /** The state of this server, for its metrics. */
@@ -104,14 +117,17 @@ export class Engine {
   };
   readonly #services: Services;
 
-  constructor(services: Services) {
+  constructor(services: Services, { isGuarded = false } = {}) {
     this.#services = services;
-    const { jobs, leases, files, capacity, stats, queue, workers } = verbsOf(services);
+    const { jobs, leases, files, capacity, stats, keys, queue, workers } = isGuarded
+      ? guarded(verbsOf(services))
+      : verbsOf(services);
     this.jobs = jobs;
     this.leases = leases;
     this.files = files;
     this.capacity = capacity;
     this.stats = stats;
+    this.keys = keys;
     this.queue = queue;
     this.workers = workers;
     this.figures = {
@@ -132,7 +148,7 @@ export class Engine {
 
   /** An engine with services of its own. */
   static create(options: EngineOptions): Engine {
-    return new Engine(new Services(options));
+    return new Engine(new Services(options), options);
   }
 
   /** The settings that requests are completed with. */

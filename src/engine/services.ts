@@ -3,6 +3,7 @@ import type { Channel } from '../store/connection/notify-channel.ts';
 import type { Database } from '../store/database.ts';
 import { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
+import { KeyService } from './access/key-service.ts';
 import { CommitPublisher } from './context/commit-publisher.ts';
 import type { EngineContext, EngineSettings } from './context/engine-context.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
@@ -92,6 +93,7 @@ export class Services {
   readonly queueQueries: QueueQueries;
   readonly outageMonitor: OutageMonitor;
   readonly schemaWatch: SchemaMonitor;
+  readonly keyService: KeyService;
   readonly notifier: Notifier;
   readonly settings: EngineSettings;
   readonly database: Database;
@@ -105,6 +107,7 @@ export class Services {
     this.metrics = metrics;
     this.settings = settings;
     this.schemaWatch = new SchemaMonitor(database, log);
+    this.keyService = new KeyService(database);
     this.notifier = new Notifier(channel);
     this.leaseSubscriptions = new LeaseSubscriptions({ onSubscribe: () => this.notifier.announce() });
     const deadlineCursor = new DeadlineCursor();

@@ -48,7 +48,7 @@ describe('resources of abandoned calls', () => {
     const { claimer, asked, release } = held();
     const gone = new AbortController();
     const claims = Array.from({ length: count }, (_, i) =>
-      outcome(claimer.claim(typed(i), { peer: 'x', signal: gone.signal })),
+      outcome(claimer.claim(typed(i), { ...caller, signal: gone.signal })),
     );
     await settled();
     expect(asked).to.have.length(count);
@@ -66,7 +66,7 @@ describe('resources of abandoned calls', () => {
     const { claimer, asked, release } = held();
     const claims = Array.from({ length: count }, (_, i) => {
       const gone = new AbortController();
-      const claim = outcome(claimer.claim(typed(i), { peer: 'x', signal: gone.signal }));
+      const claim = outcome(claimer.claim(typed(i), { ...caller, signal: gone.signal }));
       gone.abort();
       return claim;
     });
@@ -83,7 +83,7 @@ describe('resources of abandoned calls', () => {
     const { claimer, release } = held();
     const signal = AbortSignal.abort();
     for (let i = 0; i < count; i++) {
-      expect(await outcome(claimer.claim(typed(i), { peer: 'x', signal }))).to.equal('canceled');
+      expect(await outcome(claimer.claim(typed(i), { ...caller, signal }))).to.equal('canceled');
     }
     await settled();
     expect(claimer.kinds).to.equal(0);
@@ -93,7 +93,7 @@ describe('resources of abandoned calls', () => {
 
   it('keeps nothing in the claimer after answered claims, and batches claims of one kind', async () => {
     const { claimer, asked, release } = held();
-    const claims = [0, 1, 1, 0, 1].map((kind) => claimer.claim(typed(kind), { peer: 'x' }));
+    const claims = [0, 1, 1, 0, 1].map((kind) => claimer.claim(typed(kind), caller));
     await settled();
     expect([claimer.kinds, asked.length]).to.deep.equal([2, 2]);
     release();

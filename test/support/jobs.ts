@@ -1,3 +1,4 @@
+import { localPrincipal } from '../../src/domain/access/principal.ts';
 import type { Job } from '../../src/domain/jobs/job.ts';
 import type { ClaimFilter } from '../../src/domain/queue/claim-filter.ts';
 import type { SubmitJob } from '../../src/domain/requests/scheduler.ts';
@@ -38,7 +39,7 @@ export const anyJob: ClaimFilter = {
 };
 
 /** Whoever calls in a test, without a deadline. */
-export const caller = { peer: 'the test' };
+export const caller = { peer: 'the test', principal: localPrincipal };
 
 /** An engine whose services a test can reach, to run a background task at a chosen time. */
 export class TestedEngine extends Engine {

@@ -2,9 +2,9 @@
 import { expect } from 'chai';
 import pg from 'pg';
 import type { Denial, Grant, Heartbeat, LeaseOutcome, Release } from '../../src/domain/leases/lease.ts';
+import { requestClassOf } from '../../src/domain/queue/claim-filter.ts';
 import type { AcquireLease, RequestLease } from '../../src/domain/requests/scheduler.ts';
 import type { EngineSettings } from '../../src/engine/context/engine-context.ts';
-import { requestClassOf } from '../../src/engine/leases/acquirer.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import type { TestDatabase, TestEngine, TestStore } from './engines.ts';

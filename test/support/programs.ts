@@ -20,6 +20,7 @@ const finders = {
   redis: () => findOnPath('redis-server'),
   chromium: () => firstOnPath('chromium', 'chromium-browser', 'google-chrome'),
   zsh: () => findOnPath('zsh'),
+  openssl: () => findOnPath('openssl'),
   go: () => findOnPath('go'),
   java: () => findOnPath('javac'),
   python: () => findOnPath('python3'),

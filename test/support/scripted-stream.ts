@@ -5,6 +5,7 @@ import { DomainError } from '../../src/domain/errors.ts';
 import type { Caller } from '../../src/engine/context/engine-context.ts';
 import type { FrameSession, FrameStream } from '../../src/rpc/implementation.ts';
 import { verdictsIn } from './heartbeat-streams.ts';
+import { caller } from './jobs.ts';
 
 /** Waits until every pending callback has run. */
 export async function settle(): Promise<void> {
@@ -27,7 +28,7 @@ export class ScriptedStream<Session extends FrameSession = FrameSession> impleme
   #wanted = true;
 
   constructor(open: (stream: FrameStream, caller: Caller) => Session) {
-    this.session = open(this, { peer: 'test', signal: this.#gone.signal });
+    this.session = open(this, { ...caller, signal: this.#gone.signal });
   }
 
   get unread(): number {

@@ -1,5 +1,6 @@
 import { settingsHelp } from '../../config.ts';
 import { inOneLine, type Log } from '../../lib/log.ts';
+import { postureText } from '../../posture.ts';
 import type { RunningServer } from '../../server.ts';
 import type { Command } from '../main.ts';
 import { settingFlags } from '../support/args.ts';
@@ -45,10 +46,10 @@ ${settingsHelp()}
       log.debug('could not start', { error });
       return 1;
     }
-    const { http, grpc, database } = server;
-    log.info('ready', { http: name(http), grpc: name(grpc), database });
+    const { http, grpc, database, posture } = server;
+    log.info('ready', { http: name(http), grpc: name(grpc), database, posture: postureText(posture) });
     process.stdout.write(
-      `leasehold ready: http://${name(http)} (REST, Connect, gRPC-Web), grpc ${name(grpc)}, database: ${database}\n`,
+      `leasehold ready: ${posture.hasTls ? 'https' : 'http'}://${name(http)} (REST, Connect, gRPC-Web), grpc ${name(grpc)}, database: ${database}, ${postureText(posture)}\n`,
     );
     setImmediate(releaseStartupHeap);
     const reason = await Promise.race([stop, server.lost]);

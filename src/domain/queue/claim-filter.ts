@@ -7,4 +7,10 @@ export interface ClaimFilter {
   maxCostUnits: number | null;
   available: readonly string[];
   refused: readonly string[];
+  /** The patterns of a credential that reaches only some submitters or types, for PostgreSQL's `like`. */
+  scope?: { addonIds: readonly string[] | null; jobTypes: readonly string[] | null };
 }
+
+/** One statement serves the calls of a request class and gives all their leases one TTL. */
+export const requestClassOf = (filter: ClaimFilter, ttlS: number | null): string =>
+  ttlS === null ? JSON.stringify(filter) : JSON.stringify({ ...filter, ttlS });

@@ -1,3 +1,4 @@
+import { CreateKey, ListAudit, RotateKey } from './access.ts';
 import {
   AcquireFiles,
   InstructBlocker,
@@ -67,4 +68,7 @@ export const parse = {
   listBlockers: parser(ListBlockers),
   instructBlocker: parser(InstructBlocker),
   watchFiles: parser(WatchFiles),
+  createKey: parser(CreateKey),
+  rotateKey: parser(RotateKey),
+  listAudit: parser(ListAudit),
 };

@@ -1,3 +1,4 @@
+import type { Principal } from '../../domain/access/principal.ts';
 import type { Database } from '../../store/database.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import type { Transport } from '../../transport/transport.ts';
@@ -15,6 +16,8 @@ import type { CommitPublisher, CommitPublisherOptions } from './commit-publisher
 export interface Caller {
   /** The origin of the call, for events: a name, or the peer's address. */
   peer: string;
+  /** Who calls, as its credential proves. */
+  principal: Principal;
   /** Fires when the deadline has passed or the caller has disconnected. */
   signal?: AbortSignal | undefined;
 }

@@ -15,6 +15,7 @@ import {
 } from '../../store/sql/jobs/claim.ts';
 import { toJob } from '../../store/sql/jobs/record.ts';
 import type { ScanWindow } from '../../store/sql/queue/heads.ts';
+import { restrictFilter } from '../access/restrict-filter.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { parkUnschedulable } from '../dispatch/park-unschedulable.ts';
 
@@ -49,17 +50,17 @@ export class Claimer {
     this.#context = context;
   }
 
-  async claim(command: ClaimJobs, { peer, signal }: Caller): Promise<Job[]> {
+  async claim(command: ClaimJobs, { peer, principal, signal }: Caller): Promise<Job[]> {
     const { available, refused } = offerOf((command.constraints_capabilities ?? {}) as JsonObject);
     const types = command.accept_job_types ?? [];
-    const filter: ClaimFilter = {
+    const filter = restrictFilter(principal, {
       streams: null,
       addonId: command.addon_id ?? null,
       jobTypes: types.length === 0 ? null : [...new Set(types)].sort(),
       maxCostUnits: command.max_cost_units ?? null,
       available,
       refused,
-    };
+    });
     if (signal?.aborted) throw abandoned(signal);
     const key = JSON.stringify(filter);
     const workerId = command.worker_id;

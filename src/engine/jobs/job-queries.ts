@@ -9,6 +9,7 @@ import { isUuid } from '../../lib/uuid.ts';
 import { listEvents } from '../../store/sql/events/find.ts';
 import { findJob, listJobs } from '../../store/sql/jobs/find.ts';
 import { streamDepth, streamDepths } from '../../store/sql/streams/depths.ts';
+import { scopePatternsOf } from '../access/restrict-filter.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 import { type JobEventsPage, JobWatcher } from './job-watcher.ts';
 
@@ -48,7 +49,7 @@ export class JobQueries {
     return found;
   }
 
-  async list(command: ListJobs, { signal }: Caller): Promise<Page<Job>> {
+  async list(command: ListJobs, { signal, principal }: Caller): Promise<Page<Job>> {
     const limit = command.limit ?? limits.pageRowsDefault;
     const cursor = command.cursor || null;
     if (cursor !== null && !isUuid(cursor))
@@ -68,6 +69,7 @@ export class JobQueries {
         oldestFirst: command.oldest_first ?? false,
         cursor,
         limit: limit + 1,
+        scope: scopePatternsOf(principal),
       },
       signal,
     );

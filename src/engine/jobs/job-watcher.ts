@@ -59,11 +59,8 @@ export class JobWatcher {
     await this.#versions.close();
   }
 
-  async *watch(
-    jobId: string,
-    afterEventId: string | null,
-    { peer, signal }: Caller,
-  ): AsyncGenerator<JobEventsPage> {
+  async *watch(jobId: string, afterEventId: string | null, caller: Caller): AsyncGenerator<JobEventsPage> {
+    const { signal } = caller;
     const stopping = this.#stopping.signal;
     const until = signal ? AbortSignal.any([signal, stopping]) : stopping;
     const leave = this.#limiter.enter();
@@ -71,7 +68,7 @@ export class JobWatcher {
     const id = jobId.toLowerCase();
     const stopWaiting = this.#context.notifier.waitForJob(id, changes.report);
     try {
-      yield* this.#follow(id, afterEventId ?? '0', { peer, signal: until }, changes);
+      yield* this.#follow(id, afterEventId ?? '0', { ...caller, signal: until }, changes);
     } finally {
       stopWaiting();
       changes.close();

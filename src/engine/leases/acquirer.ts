@@ -2,11 +2,12 @@ import { DomainError } from '../../domain/errors.ts';
 import { offerOf } from '../../domain/jobs/constraints.ts';
 import type { JsonObject } from '../../domain/jobs/job.ts';
 import type { Grant, LeaseOutcome } from '../../domain/leases/lease.ts';
-import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
+import { type ClaimFilter, requestClassOf } from '../../domain/queue/claim-filter.ts';
 import type { AcquireLease } from '../../domain/requests/scheduler.ts';
 import { abandoned } from '../../lib/async/batcher.ts';
 import { WaitGroup } from '../../lib/async/wait-group.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
+import { restrictFilter } from '../access/restrict-filter.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { type AcquireCall, type Answer, denied, type Shortage } from '../dispatch/acquire-call.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
@@ -74,8 +75,8 @@ export class Acquirer {
   }
 
   /** Grants the next matching job, or denies with a reason. */
-  async acquire(command: AcquireLease, { peer, signal }: Caller): Promise<LeaseOutcome> {
-    const filter = filterOf(command);
+  async acquire(command: AcquireLease, { peer, principal, signal }: Caller): Promise<LeaseOutcome> {
+    const filter = restrictFilter(principal, filterOf(command));
     const ttlS = command.ttl_sec ?? null;
     const requestClass = requestClassOf(filter, ttlS);
     const workerId = command.worker_id;
@@ -199,10 +200,6 @@ export class Acquirer {
 }
 
 const nothingMissing: Shortage = { jobs: 0, barred: false };
-
-/** One statement serves the calls of a request class and gives all their leases one TTL. */
-export const requestClassOf = (filter: ClaimFilter, ttlS: number | null): string =>
-  ttlS === null ? JSON.stringify(filter) : JSON.stringify({ ...filter, ttlS });
 
 const waitReasonOf = (missing: Shortage): WaitReason =>
   'units' in missing ? 'room' : missing.barred ? 'barred' : 'jobs';

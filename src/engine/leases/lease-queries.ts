@@ -8,6 +8,7 @@ import { isUuid } from '../../lib/uuid.ts';
 import { readJobs } from '../../store/sql/jobs/read.ts';
 import { listLeases } from '../../store/sql/leases/find.ts';
 import { findLeasesByToken, readLeases } from '../../store/sql/leases/read.ts';
+import { scopePatternsOf, workersSeenBy } from '../access/restrict-filter.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import type { Page } from '../jobs/job-queries.ts';
 
@@ -60,7 +61,7 @@ export class LeaseQueries {
     return this.#batcher.run(leaseId.toLowerCase(), signal);
   }
 
-  async list(command: ListLeases, { signal }: Caller): Promise<Page<Lease>> {
+  async list(command: ListLeases, { signal, principal }: Caller): Promise<Page<Lease>> {
     const limit = command.limit ?? limits.pageRowsDefault;
     const cursor = command.cursor || null;
     if (cursor !== null && !isUuid(cursor))
@@ -76,6 +77,8 @@ export class LeaseQueries {
         jobId,
         cursor,
         limit: limit + 1,
+        scope: scopePatternsOf(principal),
+        workers: workersSeenBy(principal),
       },
       signal,
     );

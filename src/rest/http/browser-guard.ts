@@ -12,8 +12,9 @@
  * `:authority`.
  */
 import type { IncomingMessage } from 'node:http';
-import { BlockList, isIP } from 'node:net';
+import { isIP } from 'node:net';
 import { DomainError, invalid, printable } from '../../domain/errors.ts';
+import { isLoopback } from '../../lib/net/loopback.ts';
 
 /** Orchestrators send probes with a host of their own; the answers contain nothing to protect. */
 const openPaths: ReadonlySet<string> = new Set(['/healthz', '/readyz']);
@@ -22,15 +23,6 @@ export const isOpenToAnyHost = (path: string): boolean => openPaths.has(path);
 
 /** Accepted hosts are cached as they were sent, so that a usual request costs one lookup. */
 const rememberedMax = 64;
-
-const loopback = new BlockList();
-loopback.addSubnet('127.0.0.0', 8, 'ipv4');
-loopback.addAddress('::1', 'ipv6');
-
-const isLoopback = (address: string): boolean => {
-  const version = isIP(address);
-  return version !== 0 && loopback.check(address, version === 6 ? 'ipv6' : 'ipv4');
-};
 
 export interface BrowserGuardOptions {
   /** The host of the bind setting: a name or an address. */

@@ -7,10 +7,12 @@ import { MethodNotAllowed } from './method-not-allowed.ts';
 /** The one map from the domain's error codes to HTTP. */
 export const statuses: Record<ErrorBody['code'], number> = {
   invalid_request: 400,
+  unauthenticated: 401,
   worker_mismatch: 403,
   token_mismatch: 403,
   host_not_allowed: 403,
   origin_not_allowed: 403,
+  permission_denied: 403,
   job_not_found: 404,
   lease_not_found: 404,
   owner_not_found: 404,
@@ -27,6 +29,8 @@ export const statuses: Record<ErrorBody['code'], number> = {
   payload_too_large: 413,
   unsupported_media_type: 415,
   overloaded: 429,
+  rate_limited: 429,
+  quota_exceeded: 429,
   canceled: 499,
   internal: 500,
   unavailable: 503,
@@ -70,6 +74,9 @@ export const errorBody = ({ detail, code, field, jobId }: DomainError): ErrorBod
 
 function headersOf(error: DomainError): Record<string, string> {
   if (error instanceof MethodNotAllowed) return { allow: error.allowed };
+  if (error.code === 'unauthenticated') return { 'www-authenticate': 'Bearer error="invalid_token"' };
   if (error.code === 'unsupported_media_type') return { 'accept-encoding': 'gzip' };
-  return error.code === 'overloaded' || error.code === 'unavailable' ? { 'retry-after': '1' } : {};
+  return error.code === 'overloaded' || error.code === 'unavailable' || error.code === 'rate_limited'
+    ? { 'retry-after': '1' }
+    : {};
 }

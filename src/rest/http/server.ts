@@ -5,15 +5,28 @@
  * Lifecycle: `listen` starts it. `stop` accepts no new requests, lets running ones finish for a while, then
  * closes their connections.
  */
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type Server,
+  type ServerOptions,
+  type ServerResponse,
+} from 'node:http';
+import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Address } from '../../config.ts';
+import { accessOfRoute, accessOfRpc, isRpc } from '../../domain/access/methods.ts';
+import { anonymous, localPrincipal, type Principal } from '../../domain/access/principal.ts';
+import type { Access } from '../../domain/access/roles.ts';
 import { DomainError } from '../../domain/errors.ts';
+import { requireAccess } from '../../engine/access/access-control.ts';
+import { type Authenticator, openAuthenticator } from '../../engine/access/authenticator.ts';
 import type { Caller } from '../../engine/context/engine-context.ts';
 import { type ReceiveBudget, receiveMsMax } from '../../lib/http/receive-budget.ts';
 import { type RestResponse, send } from '../../lib/http/response.ts';
 import type { Log } from '../../lib/log.ts';
+import type { TlsFiles } from '../../lib/net/tls-files.ts';
 import type { ConnectHandler } from '../../rpc/connect/handler.ts';
 import { type CallMeter, headersOf } from '../../telemetry/call-metrics.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
@@ -27,6 +40,8 @@ import { type Match, type Route, Router, serve } from './router.ts';
  * them.
  */
 const aheadMax = 100;
+/** How long a TLS handshake may take. */
+const handshakeMs = 10_000;
 
 export interface HttpOptions {
   routes: readonly Route[];
@@ -36,6 +51,10 @@ export interface HttpOptions {
   guard: BrowserGuardOptions;
   /** The budget of REST bodies. */
   receiving: ReceiveBudget;
+  /** Finds out who calls; by default every caller may do everything. */
+  authenticator?: Authenticator;
+  /** The certificates; without them the port is plain. */
+  tls?: TlsFiles | undefined;
 }
 
 export class HttpServer {
@@ -45,13 +64,24 @@ export class HttpServer {
   readonly #connect: ConnectHandler;
   readonly #guard: BrowserGuard;
   readonly #receiving: ReceiveBudget;
+  readonly #authenticator: Authenticator;
   readonly #meters: ReadonlyMap<Route, CallMeter>;
   /** Counts requests that match no route. */
   readonly #lost: CallMeter;
   readonly #sockets = new Map<Socket, number>();
   #stopping = false;
 
-  constructor({ routes, connect, metrics, log, guard, receiving }: HttpOptions) {
+  constructor({
+    routes,
+    connect,
+    metrics,
+    log,
+    guard,
+    receiving,
+    authenticator = openAuthenticator,
+    tls,
+  }: HttpOptions) {
+    this.#authenticator = authenticator;
     this.#log = log;
     this.#meters = new Map(routes.map((route) => [route, metrics.route(route.method, route.path)]));
     this.#lost = metrics.route('other', 'other');
@@ -59,7 +89,7 @@ export class HttpServer {
     this.#connect = connect;
     this.#guard = new BrowserGuard(guard);
     this.#receiving = receiving;
-    this.#server = createServer({
+    const server = {
       // The receive budget bounds the bodies that are kept in memory, and ends slow ones before this timeout
       // does.
       requestTimeout: receiveMsMax,
@@ -67,7 +97,8 @@ export class HttpServer {
       keepAliveTimeout: 65_000,
       // The guard checks Host and answers in JSON; Node's own check would not.
       requireHostHeader: false,
-    });
+    };
+    this.#server = tls ? createSecureServer(server, tls) : createServer(server);
     this.#server.on('connection', (socket) => this.#follow(socket));
     this.#server.on('request', (request, response) => this.#accept(request, response));
     // By default Node lets the client send its body before the guard has checked the request.
@@ -130,21 +161,41 @@ export class HttpServer {
   #accept(request: IncomingMessage, response: ServerResponse, expectsContinue = false): void {
     this.#occupy(request, response);
     const path = pathOf(request);
+    const admit = (principal: Principal) => {
+      if (this.#authenticator.isOn) requireAccess(principal, this.#accessOf(request, path));
+      if (expectsContinue) response.writeContinue();
+      this.#handle(request, response, path, principal);
+    };
+    const refuse = (error: unknown) => this.#refuse(error, request, response, path);
     try {
       this.#guard.check(request, path);
+      const found = this.#authenticate(request, path);
+      if (found instanceof Promise) found.then(admit).catch(refuse);
+      else admit(found);
     } catch (error) {
-      this.#refuse(error, request, response, path);
-      return;
+      refuse(error);
     }
-    if (expectsContinue) response.writeContinue();
-    this.#handle(request, response, path);
   }
 
-  #handle(request: IncomingMessage, response: ServerResponse, path: string): void {
+  #authenticate(request: IncomingMessage, path: string): Principal | Promise<Principal> {
+    if (!this.#authenticator.isOn) return localPrincipal;
+    if (this.#accessOf(request, path) === 'open') return anonymous;
+    const { authorization } = request.headers;
+    return this.#authenticator.authenticate({ authorization, peer: peerOf(request) });
+  }
+
+  /** An unknown path needs a credential too, so that the paths of a server are not found by trying. */
+  #accessOf(request: IncomingMessage, path: string): Access {
+    const route = this.#routeOf(request, path);
+    if (route) return accessOfRoute(route.method, route.path);
+    return isRpc(path.slice(1)) ? accessOfRpc(path.slice(1)) : 'any';
+  }
+
+  #handle(request: IncomingMessage, response: ServerResponse, path: string, principal: Principal): void {
     try {
       const match = this.#router.find(request.method ?? 'GET', path);
-      if (match) void this.#rest(match, request, response);
-      else if (!this.#connect(request, response, path)) throw unknownPath(request, path);
+      if (match) void this.#rest(match, request, response, principal);
+      else if (!this.#connect(request, response, path, principal)) throw unknownPath(request, path);
     } catch (error) {
       const refused = errorResponse(error, this.#log, path);
       send(request, response, refused);
@@ -157,7 +208,7 @@ export class HttpServer {
    * executed.
    */
   #refuse(error: unknown, request: IncomingMessage, response: ServerResponse, path: string): void {
-    if (error instanceof DomainError && this.#connect(request, response, path, error)) return;
+    if (error instanceof DomainError && this.#connect(request, response, path, anonymous, error)) return;
     const refused = errorResponse(error, this.#log, path);
     const route = this.#routeOf(request, path);
     const answer = route?.refusal ? { ...refused, body: route.refusal(refused.body) } : refused;
@@ -185,12 +236,17 @@ export class HttpServer {
     this.#lost.begin(headersOf(request)).end(String(status));
   }
 
-  async #rest(match: Match, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #rest(
+    match: Match,
+    request: IncomingMessage,
+    response: ServerResponse,
+    principal: Principal,
+  ): Promise<void> {
     const gone = new AbortController();
     response.on('close', () => {
       if (!response.writableFinished) gone.abort(new DomainError('canceled', 'the caller has gone'));
     });
-    const caller: Caller = { peer: peerOf(request), signal: gone.signal };
+    const caller: Caller = { peer: peerOf(request), principal, signal: gone.signal };
     const route = `${match.route.method} ${match.route.path}`;
     const running = (this.#meters.get(match.route) ?? this.#lost).begin(headersOf(request));
     let answer: RestResponse;
@@ -205,6 +261,12 @@ export class HttpServer {
     }
     running.end(String(answer.status), answer.status >= 500);
   }
+}
+
+function createSecureServer(options: ServerOptions, tls: TlsFiles): Server {
+  const server = createHttpsServer({ ...options, ...tls.material, handshakeTimeout: handshakeMs });
+  tls.onChange((material) => server.setSecureContext(material));
+  return server;
 }
 
 const unknownPath = ({ method }: IncomingMessage, path: string) =>

@@ -20,12 +20,13 @@ type Code = ErrorBody['code'];
 const pathSchemas: Readonly<Record<string, object>> = {
   job_id: word('The job, a UUID.'),
   lease_id: word('The lease, a UUID.'),
+  key_id: word('The key, by the first part of its text.'),
   contention_id: word('The contention, a UUID.'),
   owner_id: OwnerReport.properties.owner_id,
 };
 
-/** Possible errors of every request, except on paths that accept any host. */
-const ofHosts: readonly Code[] = ['host_not_allowed'];
+/** Possible errors of every request, except on paths that accept any host and need no credential. */
+const ofHosts: readonly Code[] = ['host_not_allowed', 'unauthenticated', 'permission_denied'];
 /** Possible errors of a write. */
 const ofWrites: readonly Code[] = ['origin_not_allowed'];
 /** Possible errors of every request that uses the database. */

@@ -97,6 +97,25 @@ export const errorDocs: Readonly<
       field: 'origin',
     },
   },
+  unauthenticated: {
+    means: 'The request carries no valid credential. The answer does not say which part is wrong.',
+    example: { detail: 'a valid credential is needed: authorization: Bearer <key or token>' },
+  },
+  permission_denied: {
+    means: 'The credential is valid, and its roles or scopes do not reach this.',
+    example: {
+      detail: 'addon_id: is outside the scopes of the credential',
+      field: 'addon_id',
+    },
+  },
+  rate_limited: {
+    means: 'The credential sends more than its rate. Nothing was done; ask again later.',
+    example: { detail: 'more than 100 submissions a second' },
+  },
+  quota_exceeded: {
+    means: 'The request would exceed a quota. Nothing was done.',
+    example: { detail: 'max_queued: 10,000 of 10,000 jobs wait' },
+  },
   overloaded: {
     means: 'Too many are asking, or the request arrives too slowly; nothing was done. Ask again later.',
     example: { detail: 'too many calls are waiting; try again later' },

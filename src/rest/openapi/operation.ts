@@ -48,6 +48,7 @@ export const tags = {
   Worker: 'The worker contract: jobs of streams, attempts and their tokens.',
   Files:
     'The file contract: one owner a file, one retry after three minutes, and a halt that an operator decides.',
+  Access: 'Callers: keys, their rights, and the audit of privileged acts.',
   Server: 'The server itself: its condition and its features.',
 } as const;
 export type Tag = keyof typeof tags;

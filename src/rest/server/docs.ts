@@ -4,7 +4,7 @@ import { answer, operations, text } from '../openapi/operation.ts';
 import { entity, jsonObject, list, oneOf, orNull, time, word } from '../openapi/schema-types.ts';
 
 const parts = {
-  database: oneOf(['up', 'down'], 'Whether the database answers.'),
+  database: Type.Optional(oneOf(['up', 'down'], 'Whether the database answers.')),
   redis: Type.Optional(oneOf(['up', 'down'], 'Whether Redis answers; there where Redis is used.')),
 };
 const Alive = Type.Object({ status: oneOf(['ok'], 'The process lives.'), ...parts });

@@ -1,7 +1,11 @@
+import type { Caller } from '../../engine/context/engine-context.ts';
 import type { HealthMonitor } from '../../engine/maintenance/health-monitor.ts';
 import type { Transport } from '../../transport/transport.ts';
 import type { Route } from '../http/router.ts';
 import { serverAbout } from './docs.ts';
+
+/** A caller without a credential learns only whether the server is ready. */
+const isKnown = ({ principal }: Caller): boolean => principal.kind === 'local';
 
 /**
  * `/healthz` reports whether this process is alive: 200, and in the body whether its database answers.
@@ -10,7 +14,8 @@ import { serverAbout } from './docs.ts';
  * - the schema is too new for this server to write, which is its `reason`;
  * - the server is shutting down.
  *
- * Both report the state of Redis where one is configured. Claims continue without Redis.
+ * Both report the state of Redis where one is configured. Claims continue without Redis. A server with
+ * authentication answers with the status alone, because these routes need no credential.
  */
 export function healthRoutes(
   health: HealthMonitor,
@@ -26,21 +31,23 @@ export function healthRoutes(
       method: 'GET',
       path: '/healthz',
       about: serverAbout.getHealth,
-      async handle() {
-        return { status: 200, body: { status: 'ok', ...parts(await health.runOnce()) } };
+      async handle({ caller }) {
+        const up = await health.runOnce();
+        return { status: 200, body: { status: 'ok', ...(isKnown(caller) ? parts(up) : {}) } };
       },
     },
     {
       method: 'GET',
       path: '/readyz',
       about: serverAbout.getReadiness,
-      async handle() {
+      async handle({ caller }) {
         const up = await health.runOnce();
         const { isReady, refusal } = health;
         const ready = isReady && !isStopping();
         const status = isStopping() ? 'stopping' : ready ? 'ready' : 'unavailable';
         const reason = refusal === undefined ? {} : { reason: refusal };
-        return { status: ready ? 200 : 503, body: { status, ...parts(up), ...reason } };
+        const details = isKnown(caller) ? { ...parts(up), ...reason } : {};
+        return { status: ready ? 200 : 503, body: { status, ...details } };
       },
     },
   ];

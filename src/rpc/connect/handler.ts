@@ -17,8 +17,10 @@ import {
   universalRequestFromNodeRequest,
   universalResponseToNodeResponse,
 } from '@connectrpc/connect-node';
+import { anonymous, type Principal } from '../../domain/access/principal.ts';
 import { DomainError } from '../../domain/errors.ts';
 import { limits } from '../../domain/limits.ts';
+import { type Authenticator, openAuthenticator } from '../../engine/access/authenticator.ts';
 import type { Caller } from '../../engine/context/engine-context.ts';
 import type { ReceiveBudget } from '../../lib/http/receive-budget.ts';
 import { compressFromBytes } from '../../lib/http/response.ts';
@@ -37,6 +39,7 @@ type AnyMethod = (request: unknown, caller: Caller) => unknown;
 /** Whether a call has reached its implementation. Connect refuses some calls before that. */
 const arrivalKey = createContextKey({ reached: false });
 const peerKey = createContextKey('unknown', { description: "the caller's address" });
+const principalKey = createContextKey<Principal>(anonymous, { description: 'who calls' });
 
 /**
  * Serves a request if it is an RPC, and returns whether it is. With a refusal it sends that and calls
@@ -46,6 +49,7 @@ export type ConnectHandler = (
   request: IncomingMessage,
   response: ServerResponse,
   path: string,
+  principal: Principal,
   refusal?: DomainError,
 ) => boolean;
 
@@ -54,9 +58,17 @@ export interface ConnectOptions {
   metrics: Metrics;
   log: Log;
   receiving: ReceiveBudget;
+  /** Ends streams whose credential does not count any more; by default none. */
+  authenticator?: Authenticator;
 }
 
-export function createConnectHandler({ bindings, metrics, log, receiving }: ConnectOptions): ConnectHandler {
+export function createConnectHandler({
+  bindings,
+  metrics,
+  log,
+  receiving,
+  authenticator = openAuthenticator,
+}: ConnectOptions): ConnectHandler {
   const router = createConnectRouter({
     // HTTP/1.1 carries no gRPC. Connect would read its messages beyond the limits of `requests.ts`.
     grpc: false,
@@ -67,7 +79,7 @@ export function createConnectHandler({ bindings, metrics, log, receiving }: Conn
     maxTimeoutMs: 10 * 60 * 1000,
     jsonOptions: { ignoreUnknownFields: true },
   });
-  for (const binding of bindings) addService(router, binding, metrics, log);
+  for (const binding of bindings) addService(router, binding, metrics, log, authenticator);
   const bidirectional = new Map(
     bindings
       .flatMap(({ service }) => service.methods.filter(isBidirectional).map(pathOf))
@@ -79,7 +91,7 @@ export function createConnectHandler({ bindings, metrics, log, receiving }: Conn
       return [handler.requestPath, { handler, meter, receiving }];
     }),
   );
-  return (request, response, path, refusal) => {
+  return (request, response, path, principal, refusal) => {
     const handler = handlers.get(path);
     const stream = bidirectional.get(path);
     const meter = stream ?? handler?.meter;
@@ -91,7 +103,7 @@ export function createConnectHandler({ bindings, metrics, log, receiving }: Conn
       return true;
     }
     if (!handler) return false;
-    handle(handler, request, response).catch((error: unknown) => {
+    handle(handler, request, response, principal).catch((error: unknown) => {
       // The caller has disconnected, or sending failed after the answer had begun: no error can reach the
       // caller.
       log.debug('an answer could not be sent', { method: path, error });
@@ -125,6 +137,7 @@ async function handle(
   { handler, meter, receiving }: Metered,
   request: IncomingMessage,
   response: ServerResponse,
+  principal: Principal,
 ): Promise<void> {
   const wire = wireOf(request);
   let body: Buffer | undefined;
@@ -140,6 +153,7 @@ async function handle(
   const arrival = { reached: false };
   const values = createContextValues()
     .set(peerKey, request.socket.remoteAddress ?? 'unknown')
+    .set(principalKey, principal)
     .set(arrivalKey, arrival);
   const universal = universalRequestFromNodeRequest(
     request,
@@ -170,6 +184,7 @@ function addService(
   { service, implementation }: Binding,
   metrics: Metrics,
   log: Log,
+  authenticator: Authenticator,
 ): void {
   const methods = implementation as Record<string, AnyMethod>;
   const bound: Record<string, unknown> = {};
@@ -180,7 +195,7 @@ function addService(
     const name = `${service.typeName}/${method.name}`;
     const parts: Handled = { name, work, meter: metrics.rpc('http', name), log };
     bound[method.localName] =
-      method.methodKind === 'server_streaming' ? streaming(parts) : unary(method, parts);
+      method.methodKind === 'server_streaming' ? streaming(parts, authenticator) : unary(method, parts);
   }
   router.service(service, bound as ServiceImpl<typeof service>);
 }
@@ -211,13 +226,17 @@ const unary =
     }
   };
 
-const streaming = ({ name, work, meter, log }: Handled) =>
+const streaming = ({ name, work, meter, log }: Handled, authenticator: Authenticator) =>
   async function* (request: unknown, context: HandlerContext) {
     context.values.get(arrivalKey).reached = true;
     const running = meter.begin(carrierIn(context));
-    const caller = callerOf(context);
+    const ended = new AbortController();
+    const usual = callerOf(context);
+    const caller = { ...usual, signal: AbortSignal.any([context.signal, ended.signal]) };
+    const unfollow = authenticator.follow(caller.principal, (error) => ended.abort(error));
     try {
       for await (const message of work(request, caller) as AsyncIterable<unknown>) {
+        if (ended.signal.aborted) throw ended.signal.reason;
         meter.sent?.add();
         yield message;
       }
@@ -227,6 +246,7 @@ const streaming = ({ name, work, meter, log }: Handled) =>
       endCall(running, told.code);
       throw told;
     } finally {
+      unfollow();
       // If the client disconnects, the generator ends without an error.
       endCall(running, Code.Canceled);
     }
@@ -239,6 +259,7 @@ const carrierIn =
 
 const callerOf = (context: HandlerContext): Caller => ({
   peer: context.values.get(peerKey),
+  principal: context.values.get(principalKey),
   signal: context.signal,
 });
 

@@ -11,6 +11,7 @@ import {
   type ServerInterceptingCallInterface,
   type StatusObject,
 } from '@grpc/grpc-js';
+import type { Authenticator } from '../../engine/access/authenticator.ts';
 import type { Caller } from '../../engine/context/engine-context.ts';
 import type { WaitGroup } from '../../lib/async/wait-group.ts';
 import type { Log } from '../../lib/log.ts';
@@ -18,6 +19,7 @@ import type { CallMeter, RunningCall } from '../../telemetry/call-metrics.ts';
 import { endCall, endGone } from '../call-outcome.ts';
 import { toConnectError } from '../errors.ts';
 import type { FrameSession, FrameStream, OpenStream } from '../implementation.ts';
+import { principalOf } from './admission.ts';
 import { onRefusal } from './refusals.ts';
 import { carrierOf, endWithError, goneBecause, sendError, statusOf } from './status.ts';
 
@@ -33,6 +35,8 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
   readonly #method: FrameMethod;
   readonly #calls: WaitGroup;
   readonly #log: Log;
+  readonly #authenticator: Authenticator;
+  #unfollow = () => {};
   readonly #gone = new AbortController();
   #session: FrameSession | undefined;
   #running: RunningCall | undefined;
@@ -41,8 +45,15 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
   #reading = false;
   #readAgain = false;
 
-  constructor(call: ServerInterceptingCallInterface, method: FrameMethod, calls: WaitGroup, log: Log) {
+  constructor(
+    call: ServerInterceptingCallInterface,
+    method: FrameMethod,
+    calls: WaitGroup,
+    log: Log,
+    authenticator: Authenticator,
+  ) {
     super(call);
+    this.#authenticator = authenticator;
     this.#call = call;
     this.#method = method;
     this.#calls = calls;
@@ -88,6 +99,7 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
   end(error?: unknown): void {
     if (this.#over) return;
     this.#over = true;
+    this.#unfollow();
     this.#calls.done();
     const running = this.#running;
     if (error === undefined) {
@@ -108,7 +120,15 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
 
   #open(metadata: Metadata): void {
     this.#running = this.#method.meter.begin(carrierOf(metadata));
-    const caller: Caller = { peer: this.#call.getPeer(), signal: this.#gone.signal };
+    const caller: Caller = {
+      peer: this.#call.getPeer(),
+      principal: principalOf(metadata),
+      signal: this.#gone.signal,
+    };
+    this.#unfollow = this.#authenticator.follow(caller.principal, (error) => {
+      this.end(error);
+      this.#session?.onGone();
+    });
     this.#session = this.#method.open(this, caller);
     // Some clients send nothing before they have received the headers.
     this.#call.sendMetadata(new Metadata());
@@ -118,6 +138,7 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
   #cancelled(): void {
     if (this.#over) return;
     this.#over = true;
+    this.#unfollow();
     this.#calls.done();
     this.#gone.abort(goneBecause(this.#call.getDeadline()));
     if (this.#running && this.#refused !== undefined) endCall(this.#running, this.#refused);

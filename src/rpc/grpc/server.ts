@@ -15,33 +15,42 @@ import {
   ServerCredentials,
   type ServerInterceptingCall,
   type ServerInterceptor,
-  type ServerUnaryCall,
-  type ServerWritableStream,
   type ServiceDefinition,
   setLogger,
   type UntypedServiceImplementation,
 } from '@grpc/grpc-js';
 import { HealthImplementation } from 'grpc-health-check';
 import type { Address } from '../../config.ts';
+import { accessOfRpc } from '../../domain/access/methods.ts';
+import type { Access } from '../../domain/access/roles.ts';
 import type { DomainError } from '../../domain/errors.ts';
 import { limits } from '../../domain/limits.ts';
+import {
+  type Authenticator,
+  isUnauthenticated,
+  openAuthenticator,
+} from '../../engine/access/authenticator.ts';
 import type { Caller } from '../../engine/context/engine-context.ts';
 import type { HealthMonitor } from '../../engine/maintenance/health-monitor.ts';
 import { WaitGroup } from '../../lib/async/wait-group.ts';
 import type { ReceiveBudget } from '../../lib/http/receive-budget.ts';
 import type { Log } from '../../lib/log.ts';
+import type { TlsFiles } from '../../lib/net/tls-files.ts';
 import type { CallMeter } from '../../telemetry/call-metrics.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import { endGone } from '../call-outcome.ts';
 import { toConnectError, unreadable } from '../errors.ts';
 import type { Binding, OpenStream } from '../implementation.ts';
 import { EncodedMessage } from '../jobs/encode.ts';
+import { admit } from './admission.ts';
+import { callerOf, drained } from './caller.ts';
 import { FrameCall, type FrameMethod } from './frame-call.ts';
 import { replaceSessionStreams } from './http2-stream-map.ts';
 import { boundReceiving } from './receiving.ts';
 import { reflectionOf } from './reflection.ts';
 import { countRefusals, onRefusal } from './refusals.ts';
-import { carrierOf, endWithError, goneBecause, sendError, statusOf } from './status.ts';
+import { listenSecurely, type SecurePort } from './secure-listener.ts';
+import { carrierOf, endWithError, sendError, statusOf } from './status.ts';
 import { stopServer } from './stop.ts';
 
 export interface GrpcOptions {
@@ -50,6 +59,10 @@ export interface GrpcOptions {
   metrics: Metrics;
   log: Log;
   receiving: ReceiveBudget;
+  /** Finds out who calls; by default every caller may do everything. */
+  authenticator?: Authenticator;
+  /** The certificates; without them the port is plain. */
+  tls?: TlsFiles | undefined;
 }
 
 export interface GrpcServer {
@@ -59,21 +72,24 @@ export interface GrpcServer {
 }
 
 type Unreadable = { unreadable: DomainError };
-interface GrpcCaller extends Caller {
-  signal: AbortSignal;
-  answered: boolean;
-}
-
 type AnyMethod = (request: unknown, caller: Caller) => unknown;
 
-export function createGrpcServer({ bindings, health, metrics, log, receiving }: GrpcOptions): GrpcServer {
+export function createGrpcServer({
+  bindings,
+  health,
+  metrics,
+  log,
+  receiving,
+  authenticator = openAuthenticator,
+  tls,
+}: GrpcOptions): GrpcServer {
   const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
   setLogger({ error: told, info: told, debug: told });
   replaceSessionStreams();
   const frameMethods = new Map<string, FrameMethod>();
   const meters = new Map<string, CallMeter>();
   const calls = new WaitGroup();
-  const wiring: Wiring = { frameMethods, meters, calls, metrics, log, receiving };
+  const wiring: Wiring = { frameMethods, meters, calls, metrics, log, receiving, authenticator };
   const server = new Server({
     interceptors: [interceptor(wiring)],
     'grpc.max_receive_message_length': limits.frameBytes,
@@ -91,10 +107,18 @@ export function createGrpcServer({ bindings, health, metrics, log, receiving }: 
   });
   status.addToServer(server);
   reflectionOf(bindings).addToServer(server);
+  let secure: SecurePort | undefined;
   return {
     listen: ({ host, port }) =>
       new Promise((resolve, reject) => {
         const target = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+        if (tls) {
+          listenSecurely(server, { host, port }, tls, log).then((opened) => {
+            secure = opened;
+            resolve({ host, port: opened.port });
+          }, reject);
+          return;
+        }
         server.bindAsync(target, ServerCredentials.createInsecure(), (error, bound) => {
           if (error)
             reject(new Error(`gRPC cannot listen on ${target} (LEASEHOLD_GRPC_ADDR): ${error.message}`));
@@ -104,7 +128,10 @@ export function createGrpcServer({ bindings, health, metrics, log, receiving }: 
           }
         });
       }),
-    stop: (patienceMs) => stopServer(server, calls, patienceMs),
+    stop: (patienceMs) => {
+      secure?.close();
+      return stopServer(server, calls, patienceMs);
+    },
   };
 }
 
@@ -131,26 +158,34 @@ interface Wiring {
   metrics: Metrics;
   log: Log;
   receiving: ReceiveBudget;
+  authenticator: Authenticator;
 }
 
 /** Takes over the calls of frame streams. Other calls pass unchanged, because wrapping a call costs time. */
 const interceptor =
-  ({ frameMethods, meters, calls, log, receiving }: Wiring): ServerInterceptor =>
+  ({ frameMethods, meters, calls, log, receiving, authenticator }: Wiring): ServerInterceptor =>
   ({ path }, call) => {
     const method = frameMethods.get(path);
     const meter = meters.get(path);
     boundReceiving(call, receiving, meter !== undefined);
-    if (method) return new FrameCall(call, method, calls, log);
+    admit(call, accessOfPath(path), authenticator);
+    if (method) return new FrameCall(call, method, calls, log, authenticator);
     if (meter) countRefusals(call, meter);
     else onRefusal(call, () => {});
     // grpc-js uses nothing beyond the interface.
     return call as ServerInterceptingCall;
   };
 
+/** Orchestrators ask for the health without a credential; reflection describes the API to any caller. */
+const accessOfPath = (path: string): Access => {
+  if (path.startsWith('/grpc.health.')) return 'open';
+  return path.startsWith('/grpc.reflection.') ? 'any' : accessOfRpc(path.slice(1));
+};
+
 function addService(
   server: Server,
   { service, implementation }: Binding,
-  { frameMethods, meters, calls, metrics, log }: Wiring,
+  { frameMethods, meters, calls, metrics, log, authenticator }: Wiring,
 ): void {
   const definition: Record<string, MethodDefinition<unknown, unknown>> = {};
   const handlers: UntypedServiceImplementation = {};
@@ -175,7 +210,7 @@ function addService(
     definition[method.localName] = definitionOf(method);
     handlers[method.localName] =
       method.methodKind === 'server_streaming'
-        ? counted(calls, streamingHandler({ name, work, meter, log }))
+        ? counted(calls, streamingHandler({ name, work, meter, log }, authenticator))
         : counted(calls, unaryHandler({ name, work, meter, log }));
   }
   server.addService(definition as ServiceDefinition, handlers);
@@ -244,13 +279,18 @@ function unaryHandler({ name, work, meter, log }: Handled): handleUnaryCall<unkn
   };
 }
 
-function streamingHandler({ name, work, meter, log }: Handled): handleServerStreamingCall<unknown, unknown> {
+function streamingHandler(
+  { name, work, meter, log }: Handled,
+  authenticator: Authenticator,
+): handleServerStreamingCall<unknown, unknown> {
   return async (call) => {
     const running = meter.begin(carrierOf(call.metadata));
     const caller = callerOf(call);
+    const unfollow = authenticator.follow(caller.principal, caller.abort);
     try {
       for await (const message of work(readable(call.request), caller) as AsyncIterable<unknown>) {
         if (caller.signal.aborted) {
+          if (isUnauthenticated(caller.signal.reason)) throw caller.signal.reason;
           endGone(running, caller.signal);
           return;
         }
@@ -265,24 +305,10 @@ function streamingHandler({ name, work, meter, log }: Handled): handleServerStre
       const status = () => statusOf(toConnectError(error, { log, method: name, signal: caller.signal }));
       const tell = endWithError(running, (one) => call.emit('error', one));
       sendError(tell, status, log);
+    } finally {
+      unfollow();
     }
   };
-}
-
-/** Waits for a slow client, so that a stream never accumulates messages in memory. */
-function drained(
-  call: ServerWritableStream<unknown, unknown>,
-  signal: AbortSignal | undefined,
-): Promise<void> {
-  return new Promise((resolve) => {
-    const goOn = () => {
-      call.off('drain', goOn);
-      signal?.removeEventListener('abort', goOn);
-      resolve();
-    };
-    call.once('drain', goOn);
-    signal?.addEventListener('abort', goOn, { once: true });
-  });
 }
 
 function readable(request: unknown): unknown {
@@ -290,20 +316,4 @@ function readable(request: unknown): unknown {
     throw (request as Unreadable).unreadable;
   }
   return request;
-}
-
-/**
- * A call is cancelled by its client, by its connection, or by grpc-js when the deadline has passed. grpc-js
- * reports a cancellation for every call in the end, answered or not; by then nothing listens to the signal.
- */
-function callerOf(
-  call: ServerUnaryCall<unknown, unknown> | ServerWritableStream<unknown, unknown>,
-): GrpcCaller {
-  const controller = new AbortController();
-  const caller: GrpcCaller = { peer: call.getPeer(), signal: controller.signal, answered: false };
-  call.on('cancelled', () => {
-    if (caller.answered) return;
-    controller.abort(goneBecause(call.getDeadline()));
-  });
-  return caller;
 }

@@ -12,6 +12,7 @@
  * - Failure modes: if the server itself fails, ready verdicts leave and the stream ends with the error.
  */
 import type { LeasesService } from '../../../gen/leasehold/v1/leases_pb.js';
+import { streamEngineFor } from '../../engine/access/guarded-streams.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { WorkerStream } from '../../engine/workers/known-workers.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
@@ -36,9 +37,10 @@ export function streamHeartbeats(
 ): Pick<Implementation<typeof LeasesService>, 'streamHeartbeats'> {
   const looks = createLookups(engine.leases, metrics);
   return {
-    streamHeartbeats: (stream, { peer, signal }) => {
+    streamHeartbeats: (stream, { peer, principal, signal }) => {
       const listed = engine.workers.open('HEARTBEAT_STREAM', peer, asksForNothing);
-      return new HeartbeatStream({ engine, stream, signal, looks }, listed);
+      const own = streamEngineFor(engine, principal);
+      return new HeartbeatStream({ engine: own, stream, signal, looks }, listed);
     },
   };
 }

@@ -10,8 +10,8 @@
 import { invalid } from '../../domain/errors.ts';
 import type { Grant } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
+import { requestClassOf } from '../../domain/queue/claim-filter.ts';
 import type { Engine } from '../../engine/engine.ts';
-import { requestClassOf } from '../../engine/leases/acquirer.ts';
 import { CreditFetcher } from '../../engine/leases/credit-fetcher.ts';
 import type { CreditField, CreditRequest } from './frames.ts';
 

@@ -18,6 +18,7 @@ import type { LeasesService } from '../../../gen/leasehold/v1/leases_pb.js';
 import { invalid } from '../../domain/errors.ts';
 import type { Grant, Verdict } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
+import { streamEngineFor } from '../../engine/access/guarded-streams.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { WorkerStream } from '../../engine/workers/known-workers.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
@@ -45,7 +46,8 @@ export function streamWork(
 ): Pick<Implementation<typeof LeasesService>, 'streamWork'> {
   const looks = createLookups(engine.leases, metrics);
   return {
-    streamWork: (stream, { peer, signal }) => new WorkStream({ engine, looks, stream, peer, signal }),
+    streamWork: (stream, { peer, principal, signal }) =>
+      new WorkStream({ engine: streamEngineFor(engine, principal), looks, stream, peer, signal }),
   };
 }
 

@@ -135,6 +135,9 @@ export function isConnectionLost(error: unknown): boolean {
   return error instanceof Error && /Connection terminated|is not queryable/.test(error.message);
 }
 
+/** A unique index has the key already. */
+export const isUniqueViolation = (error: unknown): boolean => sqlState(error) === '23505';
+
 export const isUnconfirmed = (error: unknown): boolean => sqlState(error) === '40003';
 
 export function isUnavailable(error: unknown): boolean {

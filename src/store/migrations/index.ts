@@ -17,6 +17,7 @@ import { CapacityChanges } from './v0.2/0015-capacity-changes.ts';
 import { FailedJobs } from './v0.2/0017-failed-jobs.ts';
 import { MessageNames } from './v0.2/0018-message-names.ts';
 import { LanesOfCrowds } from './v0.2/0019-lanes-of-crowds.ts';
+import { Access } from './v0.2/0020-access.ts';
 
 export interface SchemaMigration extends MigrationObject {
   oldestWriter: string;
@@ -46,4 +47,5 @@ export const migrations: readonly SchemaMigration[] = [
   { name: '0017-failed-jobs', class: FailedJobs, oldestWriter: '0.2.0' },
   { name: '0018-message-names', class: MessageNames, oldestWriter: '0.1.0' },
   { name: '0019-lanes-of-crowds', class: LanesOfCrowds, oldestWriter: '0.2.0' },
+  { name: '0020-access', class: Access, oldestWriter: '0.2.0' },
 ];

@@ -2,8 +2,8 @@
 import { expect } from 'chai';
 import { limits } from '../../../src/domain/limits.ts';
 import type { ClaimFilter } from '../../../src/domain/queue/claim-filter.ts';
+import { requestClassOf } from '../../../src/domain/queue/claim-filter.ts';
 import { workerGoneMs } from '../../../src/domain/workers/worker.ts';
-import { requestClassOf } from '../../../src/engine/leases/acquirer.ts';
 import { asksOf, KnownWorkers } from '../../../src/engine/workers/known-workers.ts';
 import { anyJob } from '../../support/jobs.ts';
 

@@ -9,6 +9,7 @@ import { SchemaPrinter, withoutNull } from '../../../src/rest/openapi/schema-pri
 import { entity, word } from '../../../src/rest/openapi/schema-types.ts';
 import { withDocs } from '../../../src/rest/server/docs-page.ts';
 import type { Json } from '../../support/description.ts';
+import { caller } from '../../support/jobs.ts';
 
 describe('the printer of schemas', () => {
   const told = (schema: object) => new SchemaPrinter().print(schema);
@@ -92,7 +93,7 @@ describe('the description of routes', () => {
       path: {},
       query: new Query(),
       body: {},
-      caller: { peer: 'test', signal: new AbortController().signal },
+      caller: { ...caller, signal: new AbortController().signal },
     });
     const { paths } = JSON.parse(answered?.body as string);
     const told = Object.entries<Json>(paths).flatMap(([path, methods]) =>
@@ -107,6 +108,7 @@ describe('the description of routes', () => {
     expect(Object.keys(paths['/a'].get.responses)).to.deep.equal([
       '200',
       '400',
+      '401',
       '403',
       '404',
       '429',

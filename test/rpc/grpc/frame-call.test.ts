@@ -7,6 +7,7 @@ import { Code, ConnectError, createClient } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node';
 import { expect } from 'chai';
 import { LeasesService } from '../../../gen/leasehold/v1/leases_pb.js';
+import { localPrincipal } from '../../../src/domain/access/principal.ts';
 import { limits } from '../../../src/domain/limits.ts';
 import type { HealthMonitor } from '../../../src/engine/maintenance/health-monitor.ts';
 import { receiveBudget } from '../../../src/lib/http/receive-budget.ts';
@@ -323,7 +324,9 @@ describe('bidirectional streams over HTTP/1.1', () => {
       log,
       receiving: receiveBudget,
     });
-    server = createServer((request, response) => void face(request, response, request.url ?? ''));
+    server = createServer(
+      (request, response) => void face(request, response, request.url ?? '', localPrincipal),
+    );
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     port = (server.address() as AddressInfo).port;
   });

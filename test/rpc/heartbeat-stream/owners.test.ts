@@ -20,6 +20,7 @@ import { WorkerName } from '../../../src/rpc/heartbeat-stream/worker-name.ts';
 import type { FrameSession } from '../../../src/rpc/implementation.ts';
 import { timestamp } from '../../../src/rpc/jobs/convert.ts';
 import { ownersFrame, ScriptedEngine } from '../../support/heartbeat-streams.ts';
+import { caller } from '../../support/jobs.ts';
 import { eventually } from '../../support/server.ts';
 
 const lostFile = (path: string) => ({
@@ -158,7 +159,7 @@ describe('owners on a heartbeat stream', () => {
           this.over = true;
         },
       };
-      this.session = streamHeartbeats(this.engine).streamHeartbeats(stream, { peer: 'test' });
+      this.session = streamHeartbeats(this.engine).streamHeartbeats(stream, caller);
     }
   }
 

@@ -29,6 +29,7 @@ const checksums: Record<string, string> = {
   '0017-failed-jobs': 'f4d2edcb8018b51f',
   '0018-message-names': 'cbff7f690f224968',
   '0019-lanes-of-crowds': 'b7716cfcadec53ca',
+  '0020-access': '6bacd0233b5924e8',
 };
 
 type Steps = Pick<Migration, 'up' | 'down' | 'getQueries' | 'reset'>;

@@ -4,6 +4,7 @@ import { isTerminal, type State, stateNumber } from '../../../domain/jobs/state-
 import { limits } from '../../../domain/limits.ts';
 import type { EntitySql } from '../../connection/sql.ts';
 import { select, type Tables } from '../../schema/tables.ts';
+import { inScope, type ScopePatterns } from '../access/in-scope.ts';
 import { firstIdAt } from './ids.ts';
 import { type EndedRecord, jobSelection, liveSelection, toJob, toJobWithResult } from './record.ts';
 
@@ -84,6 +85,8 @@ export interface JobFilter {
   /** Only jobs after this one in the requested order. */
   cursor: string | null;
   limit: number;
+  /** What the caller's credential reaches; null for everything. */
+  scope?: ScopePatterns | null;
 }
 
 export interface JobPage {
@@ -169,6 +172,7 @@ function pageOfUnfinished(tables: Kysely<Tables>, { states }: Source, filter: Jo
     .$if(states !== null, (query) => query.where('live.state', 'in', states ?? []))
     .$if(before !== null, (query) => query.where('live.job_id', '<', before))
     .$if(after !== null, (query) => query.where('live.job_id', '>', after))
+    .$if(filter.scope != null, (query) => query.where(inScope(filter.scope as ScopePatterns)))
     .where(({ and, eb }) => and(ofJob(filter).map(([column, is, value]) => eb(column, is, value))))
     .orderBy('live.job_id', orderOf(filter))
     .limit(filter.limit);
@@ -190,6 +194,7 @@ function pageOfEnded(tables: Kysely<Tables>, { states, isUnhappy }: Source, filt
       )
       .$if(before !== null, (query) => query.where('outcome.job_id', '<', before))
       .$if(after !== null, (query) => query.where('outcome.job_id', '>', after))
+      .$if(filter.scope != null, (query) => query.where(inScope(filter.scope as ScopePatterns)))
       .where(({ and, eb }) => and(ofJob(filter).map(([column, is, value]) => eb(column, is, value))))
       .orderBy('outcome.job_id', orderOf(filter))
       .limit(filter.limit)

@@ -5,6 +5,7 @@ import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts
 import { type Lease, type LeaseState, leaseStates } from '../../../domain/leases/lease.ts';
 import { type EntitySql, timeMs } from '../../connection/sql.ts';
 import { select, type Tables } from '../../schema/tables.ts';
+import { inScope, isWorkerIn, type ScopePatterns } from '../access/in-scope.ts';
 import { type LeaseRecord, leaseStateNumber, toLease } from './record.ts';
 
 const leased = leasedStates.map(stateNumber);
@@ -16,6 +17,10 @@ export interface LeaseFilter {
   /** Only leases older than this one. */
   cursor: string | null;
   limit: number;
+  /** What the caller's credential reaches; null for everything. */
+  scope?: ScopePatterns | null;
+  /** The patterns of the workers whose leases it sees; null for all. */
+  workers?: readonly string[] | null;
 }
 
 /** A page of leases, newest first. Ids rise with time, so nothing is sorted. */
@@ -45,7 +50,10 @@ export async function listLeases(
 }
 
 /** Active leases are in the rows of their jobs. */
-const pageOfActive = (tables: Kysely<Tables>, { workerId, jobId, cursor, limit }: LeaseFilter) =>
+const pageOfActive = (
+  tables: Kysely<Tables>,
+  { workerId, jobId, cursor, limit, scope, workers }: LeaseFilter,
+) =>
   tables
     .selectFrom('live_jobs as live')
     .innerJoin('jobs as job', 'job.job_id', 'live.job_id')
@@ -73,6 +81,8 @@ const pageOfActive = (tables: Kysely<Tables>, { workerId, jobId, cursor, limit }
     .where('live.state', 'in', leased)
     .$if(cursor !== null, (query) => query.where('live.lease_id', '<', cursor))
     .$if(workerId !== null, (query) => query.where('live.claimed_by', '=', workerId))
+    .$if(scope != null, (query) => query.where(inScope(scope as ScopePatterns)))
+    .$if(workers != null, (query) => query.where(isWorkerIn('live.claimed_by', workers ?? [])))
     .$if(jobId !== null, (query) => query.where('live.job_id', '=', jobId as string))
     .orderBy('live.lease_id', 'desc')
     .limit(limit)
@@ -82,7 +92,7 @@ const pageOfActive = (tables: Kysely<Tables>, { workerId, jobId, cursor, limit }
 const pageOfEnded = (
   tables: Kysely<Tables>,
   states: readonly number[],
-  { workerId, jobId, cursor, limit }: LeaseFilter,
+  { workerId, jobId, cursor, limit, scope, workers }: LeaseFilter,
 ) =>
   tables
     .selectFrom('leases as lease')
@@ -110,6 +120,8 @@ const pageOfEnded = (
     .where('lease.state', 'in', states)
     .$if(cursor !== null, (query) => query.where('lease.lease_id', '<', cursor as string))
     .$if(workerId !== null, (query) => query.where('lease.worker_id', '=', workerId as string))
+    .$if(scope != null, (query) => query.where(inScope(scope as ScopePatterns)))
+    .$if(workers != null, (query) => query.where(isWorkerIn('lease.worker_id', workers ?? [])))
     .$if(jobId !== null, (query) => query.where('lease.job_id', '=', jobId as string))
     .orderBy('lease.lease_id', 'desc')
     .limit(limit)
@@ -119,7 +131,7 @@ const pageOfEnded = (
 const pageOfLast = (
   tables: Kysely<Tables>,
   states: readonly number[],
-  { workerId, jobId, cursor, limit }: LeaseFilter,
+  { workerId, jobId, cursor, limit, scope, workers }: LeaseFilter,
 ) =>
   tables
     .selectFrom('job_outcomes as outcome')
@@ -148,6 +160,8 @@ const pageOfLast = (
     .where('outcome.lease_state', 'in', states)
     .$if(cursor !== null, (query) => query.where('outcome.lease_id', '<', cursor))
     .$if(workerId !== null, (query) => query.where('outcome.claimed_by', '=', workerId))
+    .$if(scope != null, (query) => query.where(inScope(scope as ScopePatterns)))
+    .$if(workers != null, (query) => query.where(isWorkerIn('outcome.claimed_by', workers ?? [])))
     .$if(jobId !== null, (query) => query.where('outcome.job_id', '=', jobId as string))
     .orderBy('outcome.lease_id', 'desc')
     .limit(limit)

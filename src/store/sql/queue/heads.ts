@@ -29,7 +29,9 @@ const fits = '(@maxCostUnits::int is null or cost_units <= @maxCostUnits)';
 const suits = `(@addonId::text is null or addon_id = @addonId)
     and (@jobTypes::text[] is null or job_type = any (@jobTypes))
     and requires <@ @available::text[] and not heavy && @refused::text[]
-    and (@withUnique::boolean or not is_unique)`;
+    and (@withUnique::boolean or not is_unique)
+    and (@addonScope::text[] is null or addon_id like any (@addonScope))
+    and (@typeScope::text[] is null or job_type like any (@typeScope))`;
 
 /** Where jobs are found in the order of the queue: in an own lane, or through a key of their crowd. */
 interface Source {
@@ -160,6 +162,9 @@ const headNames = [
   'withUnique',
   // The empty one stands for jobs without a stream.
   'streams',
+  // The patterns of a credential that reaches only some submitters or types.
+  'addonScope',
+  'typeScope',
   // The roots of the streams' crowds, the names that a worker has, and the values that turn the end of a path
   // into a key.
   'crowdRoots',
@@ -218,11 +223,16 @@ export function headParams(
     readMax,
     withUnique,
     streams: textArray(streams),
+    addonScope: scopeArray(filter.scope?.addonIds),
+    typeScope: scopeArray(filter.scope?.jobTypes),
     crowdRoots,
     nameKeys,
     keyParts,
   };
 }
+
+const scopeArray = (patterns: readonly string[] | null | undefined): Param =>
+  patterns == null ? null : textArray(patterns);
 
 type CrowdParams = Pick<HeadParams, 'crowdRoots' | 'nameKeys' | 'keyParts'>;
 

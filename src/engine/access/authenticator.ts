@@ -1,0 +1,121 @@
+/**
+ * Finds the principal behind a call, from what the call carries. Every API uses it before it reads a message.
+ *
+ * Guarantees: one text for every refusal, so that a caller cannot find out which part was wrong; the log has
+ * the reason, and never the credential. Without authentication every caller is the local principal.
+ */
+
+import { localPrincipal, type Principal } from '../../domain/access/principal.ts';
+import { DomainError } from '../../domain/errors.ts';
+import { createLog, type Log } from '../../lib/log.ts';
+import type { KeyRing } from './key-ring.ts';
+
+/** What a call carries of its caller. */
+export interface Credentials {
+  /** The header `authorization`. */
+  authorization: string | undefined;
+  peer: string;
+}
+
+/** Verifies tokens of another issuer. Answers at once for a token that it has seen before. */
+export interface TokenVerifier {
+  verify(token: string): Principal | Promise<Principal>;
+}
+
+export interface AuthenticatorOptions {
+  keys: KeyRing | undefined;
+  tokens: TokenVerifier | undefined;
+  log: Log;
+}
+
+/** A stream that ends with its principal. */
+interface Follower {
+  principal: Principal;
+  end(error: DomainError): void;
+}
+
+const unauthenticated = (): DomainError =>
+  new DomainError('unauthenticated', 'a valid credential is needed: authorization: Bearer <key or token>');
+
+export class Authenticator {
+  readonly #keys: KeyRing | undefined;
+  readonly #tokens: TokenVerifier | undefined;
+  readonly log: Log;
+  readonly #followers = new Set<Follower>();
+
+  constructor({ keys, tokens, log }: AuthenticatorOptions) {
+    this.#keys = keys;
+    this.#tokens = tokens;
+    this.log = log;
+    keys?.onRound(() => this.#endFollowers());
+  }
+
+  /** Whether calls need a credential. */
+  get isOn(): boolean {
+    return this.#keys !== undefined || this.#tokens !== undefined;
+  }
+
+  /**
+   * Calls `end` once when the principal does not count any more: its key is revoked, or it has expired.
+   * Returns what ends that.
+   */
+  follow(principal: Principal, end: (error: DomainError) => void): () => void {
+    if (!this.isOn || principal.kind === 'local') return () => {};
+    const follower = { principal, end };
+    this.#followers.add(follower);
+    return () => this.#followers.delete(follower);
+  }
+
+  #endFollowers(): void {
+    const now = Date.now();
+    for (const follower of this.#followers) {
+      const { kind, expiresAtMs } = follower.principal;
+      const isInForce =
+        kind === 'key'
+          ? (this.#keys?.isInForce(follower.principal) ?? false)
+          : expiresAtMs === null || expiresAtMs > now;
+      if (isInForce) continue;
+      this.#followers.delete(follower);
+      follower.end(unauthenticated());
+    }
+  }
+
+  /** Throws `unauthenticated`, at once or with the promise. */
+  authenticate({ authorization, peer }: Credentials): Principal | Promise<Principal> {
+    if (!this.isOn) return localPrincipal;
+    const token = bearerIn(authorization);
+    if (token === undefined) throw this.#refuse(peer, authorization === undefined ? 'missing' : 'no bearer');
+    if (this.#keys && (token.startsWith('lhk_') || !this.#tokens)) {
+      const found = this.#keys.check(token, peer);
+      if (typeof found === 'string') throw this.#refuse(peer, found);
+      return found;
+    }
+    const verified = this.#tokens?.verify(token);
+    if (verified === undefined) throw this.#refuse(peer, 'tokens are off');
+    if (!(verified instanceof Promise)) return verified;
+    return verified.catch((error: unknown) => {
+      throw this.#refuse(peer, error instanceof Error ? error.name : 'refused');
+    });
+  }
+
+  #refuse(peer: string, reason: string): DomainError {
+    this.log.debug('a call was not authenticated', { peer, reason });
+    return unauthenticated();
+  }
+}
+
+/** Whether a call ended because its credential does not count any more. */
+export const isUnauthenticated = (error: unknown): boolean =>
+  error instanceof DomainError && error.code === 'unauthenticated';
+
+/** Without authentication: every caller is the local principal. */
+export const openAuthenticator = new Authenticator({
+  keys: undefined,
+  tokens: undefined,
+  log: createLog({ level: 'silent', human: false }),
+});
+
+function bearerIn(header: string | undefined): string | undefined {
+  const [, token] = /^bearer +([\w.~+/=-]{1,8192})$/i.exec(header ?? '') ?? [];
+  return token;
+}

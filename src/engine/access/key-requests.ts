@@ -1,0 +1,43 @@
+/** Turns requests about keys into what the key service takes. */
+import type { KeyDraft } from '../../domain/access/key.ts';
+import { type Scopes, scopeKinds } from '../../domain/access/scopes.ts';
+import { invalid, printable } from '../../domain/errors.ts';
+import { limits } from '../../domain/limits.ts';
+import type { CreateKey, ListAudit } from '../../domain/requests/access.ts';
+import type { AuditFilter } from '../../store/sql/access/audit.ts';
+
+const dayMs = 86_400_000;
+const expiresInDaysDefault = 90;
+
+export function keyDraftOf(command: CreateKey, nowMs: number): KeyDraft {
+  if (command.never_expires === true && command.expires_in_days != null)
+    throw invalid('expires_in_days', 'cannot be set for a key that never expires');
+  const days = command.never_expires === true ? null : (command.expires_in_days ?? expiresInDaysDefault);
+  return {
+    name: command.name,
+    roles: command.roles,
+    scopes: scopesOf(command.scopes ?? {}),
+    // An administrator manages keys of every worker, so it may act as each of them.
+    workerIds: command.worker_ids ?? [command.roles.includes('admin') ? '*' : `${command.name}*`],
+    seesPayloads: command.sees_payloads ?? false,
+    note: command.note ?? null,
+    expiresAtMs: days === null ? null : nowMs + days * dayMs,
+  };
+}
+
+export const scopesOf = (given: NonNullable<CreateKey['scopes']>): Scopes =>
+  Object.fromEntries(scopeKinds.map((kind) => [kind, given[kind] ?? []])) as unknown as Scopes;
+
+export function auditFilterOf({ since, principal_id, action, limit, cursor }: ListAudit): AuditFilter {
+  const sinceMs = since == null ? null : Date.parse(since);
+  if (sinceMs !== null && Number.isNaN(sinceMs)) throw invalid('since', `is no time: ${printable(since)}`);
+  if (cursor && !/^\d{1,18}$/.test(cursor))
+    throw invalid('cursor', `is not one of ours: ${printable(cursor)}`);
+  return {
+    cursor: cursor || null,
+    sinceMs,
+    principalId: principal_id ?? null,
+    action: action ?? null,
+    limit: limit ?? limits.pageRowsDefault,
+  };
+}

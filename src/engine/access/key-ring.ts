@@ -1,0 +1,188 @@
+/**
+ * All keys, in memory, so that checking one needs no statement.
+ *
+ * Guarantees: a change of a key is in force on every server `refreshMs` after its commit. Each round reads
+ * the revision; the keys are read again only if it has changed. A change of one key affects no other key.
+ * The keys stay in force while the database is away, because nothing can be revoked then either; keys expire
+ * nevertheless.
+ *
+ * Lifecycle: `load` reads the keys before the server serves calls. `start` begins the rounds; `stop` writes
+ * the last uses and ends them.
+ *
+ * Failure modes: a failed round is logged, and the next follows after the usual pause.
+ */
+import { timingSafeEqual } from 'node:crypto';
+import type { Key } from '../../domain/access/key.ts';
+import { hashOf, parseKey } from '../../domain/access/key-text.ts';
+import type { Principal } from '../../domain/access/principal.ts';
+import { PeriodicTask } from '../../lib/async/periodic-task.ts';
+import type { Service } from '../../lib/async/service.ts';
+import type { Log } from '../../lib/log.ts';
+import type { Database } from '../../store/database.ts';
+import { readKeys, readRevision, recordUses, type StoredKey } from '../../store/sql/access/keys.ts';
+
+/** How often the last use of keys is written. */
+const usesMs = 60_000;
+/** Texts that were checked before, so that a usual call costs one lookup. */
+const rememberedMax = 10_000;
+
+interface Entry {
+  key: StoredKey;
+  principal: Principal;
+  /** The last use that is not written yet. */
+  use: { atMs: number; from: string } | undefined;
+}
+
+export interface KeyRingOptions {
+  database: Database;
+  refreshMs: number;
+  log: Log;
+  nowMs?: () => number;
+}
+
+/** Why a key does not count; for the log, never for the caller. */
+export type KeyRefusal = 'malformed' | 'unknown' | 'wrong secret' | 'revoked' | 'expired';
+
+export class KeyRing implements Service {
+  readonly #database: Database;
+  readonly #log: Log;
+  readonly #nowMs: () => number;
+  readonly #refreshes: PeriodicTask;
+  readonly #listeners = new Set<() => void>();
+  #entries = new Map<string, Entry>();
+  #remembered = new Map<string, { entry: Entry; untilMs: number }>();
+  #revision: string | undefined;
+  #usesWrittenAt = 0;
+
+  constructor({ database, refreshMs, log, nowMs = Date.now }: KeyRingOptions) {
+    this.#database = database;
+    this.#log = log;
+    this.#nowMs = nowMs;
+    this.#refreshes = new PeriodicTask({
+      run: async () => {
+        await this.runOnce();
+        return refreshMs;
+      },
+      onFailed: (error) => log.warn('the keys could not be refreshed', { error }),
+      failedMs: refreshMs,
+    });
+  }
+
+  /** The keys in force: neither revoked nor expired. */
+  get size(): number {
+    const now = this.#nowMs();
+    return [...this.#entries.values()].filter(({ key }) => isInForce(key, now)).length;
+  }
+
+  get keys(): readonly Key[] {
+    return [...this.#entries.values()].map(({ key }) => key);
+  }
+
+  /** Calls the listener after each round. Streams check then whether their key still counts. */
+  onRound(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  async load(): Promise<void> {
+    await this.#read(await readRevision(this.#database));
+  }
+
+  start(): void {
+    this.#refreshes.start();
+  }
+
+  async stop(): Promise<void> {
+    await this.#refreshes.stop();
+    await this.#writeUses();
+  }
+
+  async runOnce(): Promise<void> {
+    const revision = await readRevision(this.#database);
+    if (revision !== this.#revision) await this.#read(revision);
+    for (const listener of this.#listeners) listener();
+    if (this.#nowMs() - this.#usesWrittenAt >= usesMs) await this.#writeUses();
+  }
+
+  /** The principal of a key's text, or why the text does not count. */
+  check(text: string, peer: string): Principal | KeyRefusal {
+    const now = this.#nowMs();
+    const remembered = this.#remembered.get(text);
+    const found = remembered && now < remembered.untilMs ? remembered.entry : this.#verify(text, now);
+    if (typeof found === 'string') return found;
+    const { key } = found;
+    if (key.revokedAtMs !== null) return 'revoked';
+    if (key.expiresAtMs !== null && key.expiresAtMs <= now) return 'expired';
+    if (found.use) {
+      found.use.atMs = now;
+      found.use.from = peer;
+    } else found.use = { atMs: now, from: peer };
+    return found.principal;
+  }
+
+  /** Whether a principal that came with a key still counts. */
+  isInForce({ id, expiresAtMs }: Principal): boolean {
+    const entry = this.#entries.get(id);
+    if (!entry || entry.key.revokedAtMs !== null) return false;
+    return expiresAtMs === null || expiresAtMs > this.#nowMs();
+  }
+
+  #verify(text: string, now: number): Entry | KeyRefusal {
+    const parts = parseKey(text);
+    if (!parts) return 'malformed';
+    const entry = this.#entries.get(parts.keyId);
+    if (!entry) return 'unknown';
+    const hash = hashOf(parts.secret);
+    const { secretHash, previousHash, previousUntilMs } = entry.key;
+    const isCurrent = areEqual(hash, secretHash);
+    const isPrevious = previousHash !== null && areEqual(hash, previousHash) && (previousUntilMs ?? 0) > now;
+    if (!isCurrent && !isPrevious) return 'wrong secret';
+    const untilMs = isCurrent ? Number.POSITIVE_INFINITY : (previousUntilMs ?? 0);
+    if (this.#remembered.size >= rememberedMax) this.#remembered.clear();
+    this.#remembered.set(text, { entry, untilMs });
+    return entry;
+  }
+
+  async #read(revision: string): Promise<void> {
+    // The revision was read first: a change between the two reads leads to one read too many, never to one
+    // too few.
+    const keys = await readKeys(this.#database);
+    const before = this.#entries;
+    this.#entries = new Map(
+      keys.map((key) => [key.keyId, { key, principal: principalOf(key), use: before.get(key.keyId)?.use }]),
+    );
+    this.#remembered = new Map();
+    this.#revision = revision;
+    this.#log.debug('the keys were read', { keys: keys.length });
+  }
+
+  async #writeUses(): Promise<void> {
+    this.#usesWrittenAt = this.#nowMs();
+    const used = [...this.#entries.values()].filter((entry) => entry.use);
+    const uses = used.map(({ key, use }) => ({
+      keyId: key.keyId,
+      atMs: use?.atMs ?? 0,
+      from: use?.from ?? '',
+    }));
+    for (const entry of used) entry.use = undefined;
+    await recordUses(this.#database, uses);
+  }
+}
+
+/** Compares in a time that does not depend on the texts. */
+const areEqual = (a: string, b: string): boolean => timingSafeEqual(Buffer.from(a), Buffer.from(b));
+
+const isInForce = ({ revokedAtMs, expiresAtMs }: Key, now: number): boolean =>
+  revokedAtMs === null && (expiresAtMs === null || expiresAtMs > now);
+
+const principalOf = (key: Key): Principal => ({
+  kind: 'key',
+  id: key.keyId,
+  name: key.name,
+  roles: key.roles,
+  scopes: key.scopes,
+  workerIds: key.workerIds,
+  seesPayloads: key.seesPayloads,
+  holder: key.lineage,
+  expiresAtMs: key.expiresAtMs,
+});

@@ -1,0 +1,154 @@
+/** Creates, rotates, revokes and lists keys, and writes each of these acts into the audit. */
+import type { AuditEvent } from '../../domain/access/audit.ts';
+import type { Key, KeyDraft } from '../../domain/access/key.ts';
+import { newKeyId, newKeyText } from '../../domain/access/key-text.ts';
+import type { Principal } from '../../domain/access/principal.ts';
+import { covers, scopeKinds } from '../../domain/access/scopes.ts';
+import { DomainError, printable } from '../../domain/errors.ts';
+import type { CreateKey, ListAudit } from '../../domain/requests/access.ts';
+import { newId } from '../../lib/uuid.ts';
+import { isUniqueViolation } from '../../store/connection/sql.ts';
+import type { Database } from '../../store/database.ts';
+import { listAudit, recordAudit } from '../../store/sql/access/audit.ts';
+import {
+  countKeys,
+  findKey,
+  insertKey,
+  readKeys,
+  revokeKey,
+  rotateKey,
+  type StoredKey,
+} from '../../store/sql/access/keys.ts';
+import type { Caller } from '../context/engine-context.ts';
+import type { Page } from '../jobs/job-queries.ts';
+import { denied } from './access-control.ts';
+import { auditFilterOf, keyDraftOf } from './key-requests.ts';
+
+/** Keys that may exist at once, revoked ones included, because servers keep all of them in memory. */
+const keysMax = 10_000;
+
+/** For how long the old secret of a rotated key counts, by default. */
+const overlapDefaultS = 86_400;
+
+/** A key with its text, which is shown this once. */
+export interface FreshKey {
+  key: Key;
+  text: string;
+}
+
+export class KeyService {
+  readonly #database: Database;
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  create(command: CreateKey, caller: Caller): Promise<FreshKey> {
+    return this.createFrom(keyDraftOf(command, Date.now()), caller);
+  }
+
+  async createFrom(draft: KeyDraft, caller: Caller): Promise<FreshKey> {
+    requireNoMore(caller.principal, draft);
+    const keyId = newKeyId();
+    const { text, hash } = newKeyText(keyId);
+    const key = await this.#database.transaction(async (sql) => {
+      if ((await countKeys(sql)) >= keysMax)
+        throw new DomainError('quota_exceeded', `there are ${keysMax} keys already`);
+      const lineage = newId();
+      const createdBy = caller.principal.name;
+      const inserted = await insertKey(sql, { ...draft, keyId, lineage, secretHash: hash, createdBy }).catch(
+        (error: unknown) => {
+          throw isUniqueViolation(error) ? nameInUse(draft.name) : error;
+        },
+      );
+      if (!inserted) throw new Error('the new key was not found');
+      await recordAudit(sql, eventOf(caller, 'keys.create', keyId, `name=${draft.name}`));
+      return inserted;
+    }, caller.signal);
+    return { key: withoutHashes(key), text };
+  }
+
+  async rotate(keyId: string, command: { overlap_s?: number | null }, caller: Caller): Promise<FreshKey> {
+    const overlapS = command.overlap_s ?? overlapDefaultS;
+    const { text, hash } = newKeyText(keyId);
+    const key = await this.#change(keyId, caller, 'keys.rotate', `overlap=${overlapS}s`, (sql) =>
+      rotateKey(sql, { keyId, secretHash: hash, overlapS }),
+    );
+    return { key, text };
+  }
+
+  revoke(keyId: string, caller: Caller): Promise<Key> {
+    return this.#change(keyId, caller, 'keys.revoke', null, (sql) =>
+      revokeKey(sql, { keyId, revokedBy: caller.principal.name }),
+    );
+  }
+
+  async get(keyId: string, { principal }: Caller): Promise<Key> {
+    const key = await findKey(this.#database, keyId);
+    if (!key || !isWithin(principal, key)) throw keyNotFound(keyId);
+    return withoutHashes(key);
+  }
+
+  async list({ principal }: Caller): Promise<Key[]> {
+    const keys = await readKeys(this.#database);
+    return keys.filter((key) => isWithin(principal, key)).map(withoutHashes);
+  }
+
+  async audit(command: ListAudit, { signal }: Caller): Promise<Page<AuditEvent>> {
+    const filter = auditFilterOf(command);
+    const found = await listAudit(this.#database, { ...filter, limit: filter.limit + 1 }, signal);
+    const items = found.slice(0, filter.limit);
+    return { items, nextCursor: found.length > filter.limit ? (items.at(-1)?.auditId ?? null) : null };
+  }
+
+  async #change(
+    keyId: string,
+    caller: Caller,
+    action: string,
+    detail: string | null,
+    write: (sql: Parameters<typeof findKey>[0]) => Promise<StoredKey | undefined>,
+  ): Promise<Key> {
+    return this.#database.transaction(async (sql) => {
+      const before = await findKey(sql, keyId);
+      if (!before || !isWithin(caller.principal, before)) throw keyNotFound(keyId);
+      const after = await write(sql);
+      if (!after) throw new DomainError('illegal_transition', `the key ${keyId} is revoked`);
+      await recordAudit(sql, eventOf(caller, action, keyId, detail));
+      return withoutHashes(after);
+    }, caller.signal);
+  }
+}
+
+const nameInUse = (name: string): DomainError =>
+  new DomainError('duplicate_request', `a key with the name ${printable(name)} is in use`, { field: 'name' });
+
+const keyNotFound = (keyId: string): DomainError =>
+  new DomainError('not_found', `there is no key ${printable(keyId)}`, { field: 'key_id' });
+
+const withoutHashes = ({ secretHash: _, previousHash: __, ...key }: StoredKey): Key => key;
+
+/** An administrator of a part manages only keys that reach no further than its own. */
+const isWithin = ({ kind, scopes, workerIds }: Principal, key: Pick<Key, 'scopes' | 'workerIds'>): boolean =>
+  kind === 'local' ||
+  (scopeKinds.every((name) => covers(scopes[name], key.scopes[name])) && covers(workerIds, key.workerIds));
+
+function requireNoMore(principal: Principal, draft: KeyDraft): void {
+  if (!isWithin(principal, draft))
+    throw denied('the key would reach further than the credential that creates it');
+}
+
+export const eventOf = (
+  { principal, peer }: Caller,
+  action: string,
+  target: string | null,
+  detail: string | null,
+): Omit<AuditEvent, 'auditId' | 'atMs'> => ({
+  principal,
+  requestedBy: null,
+  peer,
+  action,
+  target,
+  outcome: 'done',
+  detail,
+  traceId: null,
+});

@@ -1,0 +1,82 @@
+/** Builds what the server needs to know its callers, as configured. */
+import { open } from 'node:fs/promises';
+import { localPrincipal } from '../../domain/access/principal.ts';
+import { everything } from '../../domain/access/scopes.ts';
+import type { Log } from '../../lib/log.ts';
+import type { Database } from '../../store/database.ts';
+import { Authenticator } from './authenticator.ts';
+import { KeyRing } from './key-ring.ts';
+import { KeyService } from './key-service.ts';
+
+export interface AccessSettings {
+  auth: readonly 'keys'[];
+  authRefreshS: number;
+  adminKeyFile: string | undefined;
+}
+
+export interface AccessParts {
+  authenticator: Authenticator;
+  keyRing: KeyRing | undefined;
+  start(): void;
+  stop(): Promise<void>;
+}
+
+export async function openAccess(
+  { auth, authRefreshS, adminKeyFile }: AccessSettings,
+  database: Database,
+  log: Log,
+): Promise<AccessParts> {
+  if (!auth.includes('keys'))
+    return {
+      authenticator: new Authenticator({ keys: undefined, tokens: undefined, log }),
+      keyRing: undefined,
+      start: () => {},
+      stop: async () => {},
+    };
+  const keyRing = new KeyRing({ database, refreshMs: authRefreshS * 1_000, log });
+  await keyRing.load();
+  if (keyRing.size === 0 && adminKeyFile !== undefined) {
+    await writeAdminKey(database, adminKeyFile);
+    await keyRing.load();
+  }
+  if (keyRing.size === 0)
+    throw new Error(
+      'LEASEHOLD_AUTH is keys, and there is no key: ' +
+        'run `leasehold keys create --local`, or set LEASEHOLD_ADMIN_KEY_FILE',
+    );
+  return {
+    authenticator: new Authenticator({ keys: keyRing, tokens: undefined, log }),
+    keyRing,
+    start: () => keyRing.start(),
+    stop: () => keyRing.stop(),
+  };
+}
+
+/**
+ * Writes a key for administrators to a new file that only its user can read. Of servers that start together
+ * one creates the key, because names are unique.
+ */
+async function writeAdminKey(database: Database, path: string): Promise<void> {
+  const file = await open(path, 'wx', 0o600).catch((cause: unknown) => {
+    throw new Error(`LEASEHOLD_ADMIN_KEY_FILE: the file cannot be created: ${(cause as Error).message}`, {
+      cause,
+    });
+  });
+  try {
+    const { text } = await new KeyService(database).createFrom(
+      {
+        name: 'admin',
+        roles: ['admin'],
+        scopes: everything,
+        workerIds: ['*'],
+        seesPayloads: true,
+        note: 'written by the first server',
+        expiresAtMs: null,
+      },
+      { peer: 'server', principal: { ...localPrincipal, kind: 'system', id: 'server', name: 'server' } },
+    );
+    await file.writeFile(`${text}\n`);
+  } finally {
+    await file.close();
+  }
+}

@@ -1,0 +1,68 @@
+/** The kinds of values of settings: what is allowed, in words, and how a text is read. */
+import { isIP } from 'node:net';
+
+export interface Address {
+  host: string;
+  port: number;
+}
+
+export const whole = (minimum: number, maximum: number) => ({
+  allowed: `a whole number from ${minimum.toLocaleString('en')} to ${maximum.toLocaleString('en')}`,
+  parse: (text: string): number | undefined => {
+    const number = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    return number >= minimum && number <= maximum ? number : undefined;
+  },
+});
+
+export const address = {
+  allowed: 'host:port, with a port from 0 to 65,535 (0 picks a free one)',
+  parse(text: string): Address | undefined {
+    const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:[\]]+)):(\d{1,5})$/.exec(text);
+    const port = Number(match?.[3]);
+    const host = match?.[1] ?? match?.[2];
+    return host !== undefined && port <= 65_535 ? { host, port } : undefined;
+  },
+};
+
+export const hosts = {
+  allowed: 'names without ports, *.suffix for all names below one, or * for any, separated by commas',
+  parse(text: string): readonly string[] | undefined {
+    const names = text.split(',').map((name) => name.trim().toLowerCase());
+    return names.every((name) => name === '*' || isHostName(name) || isIP(name) !== 0) ? names : undefined;
+  },
+};
+
+/** Labels of letters, digits, hyphens and underscores; the first may be `*`. */
+const isHostName = (name: string): boolean =>
+  name.length <= 253 && /^(?:\*\.)?[\w-]{1,63}(?:\.[\w-]{1,63})*$/.test(name);
+
+export const url = (scheme: string, schemes: readonly string[]) => ({
+  allowed: `a ${scheme}:// address`,
+  parse(text: string): string | undefined {
+    if (!URL.canParse(text)) return undefined;
+    const { protocol, username, password, pathname } = new URL(text);
+    return schemes.includes(protocol) && isDecodable(username + password + pathname) ? text : undefined;
+  },
+});
+
+function isDecodable(text: string): boolean {
+  try {
+    decodeURIComponent(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+export const list = <Name extends string>(names: readonly Name[]) => ({
+  allowed: `a list of ${names.join(', ')}, separated by commas`,
+  parse(text: string): readonly Name[] | undefined {
+    const found = text.split(',').map((name) => names.find((known) => known === name.trim().toLowerCase()));
+    return found.every((name): name is Name => name !== undefined) ? found : undefined;
+  },
+});
+
+export const path = {
+  allowed: 'the path of a file',
+  parse: (text: string) => (text.includes('\0') ? undefined : text),
+};

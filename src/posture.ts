@@ -1,0 +1,66 @@
+/**
+ * Whether a server may listen where it is configured to. Beyond loopback it needs authentication and TLS,
+ * unless the configuration says which of them it does without. What is configured and cannot be in force
+ * stops the start: a server is never open by mistake.
+ */
+import { lookup } from 'node:dns/promises';
+import { type Address, type Config, ConfigError } from './config.ts';
+import { isLoopback } from './lib/net/loopback.ts';
+
+export interface Posture {
+  /** Other machines can reach a port. */
+  isReachable: boolean;
+  auth: Config['auth'];
+  hasTls: boolean;
+}
+
+export async function postureOf(config: Config): Promise<Posture> {
+  const { auth, insecure, httpAddr, grpcAddr } = config;
+  checkTls(config);
+  const posture = { isReachable: false, auth, hasTls: config.tlsCertFile !== undefined };
+  for (const [variable, address] of [
+    ['LEASEHOLD_HTTP_ADDR', httpAddr],
+    ['LEASEHOLD_GRPC_ADDR', grpcAddr],
+  ] as const) {
+    if (await isOnLoopback(address)) continue;
+    posture.isReachable = true;
+    const place = `${variable} is ${address.host}:${address.port}, which other machines can reach`;
+    if (auth.length === 0 && !insecure.includes('no-auth'))
+      throw new ConfigError(
+        `${place}: set LEASEHOLD_AUTH=keys, or LEASEHOLD_INSECURE=no-auth to let every caller do everything`,
+      );
+    if (!posture.hasTls && !insecure.includes('no-tls'))
+      throw new ConfigError(
+        `${place}: set LEASEHOLD_TLS_CERT_FILE and LEASEHOLD_TLS_KEY_FILE, ` +
+          'or LEASEHOLD_INSECURE=no-tls where a proxy ends TLS',
+      );
+  }
+  return posture;
+}
+
+/** The posture in words, for the line that says `ready`. */
+export function postureText({ isReachable, auth, hasTls }: Posture): string {
+  const who = auth.length === 0 ? 'no authentication' : `authentication by ${auth.join(', ')}`;
+  const place = isReachable ? 'open to other machines' : 'open to this machine';
+  return `${place}, ${who}, ${hasTls ? 'TLS' : 'no TLS'}`;
+}
+
+function checkTls({ tlsCertFile, tlsKeyFile, tlsClientCaFile, tlsClientAuth, tlsCrlFile }: Config): void {
+  if ((tlsCertFile === undefined) !== (tlsKeyFile === undefined))
+    throw new ConfigError('LEASEHOLD_TLS_CERT_FILE and LEASEHOLD_TLS_KEY_FILE need each other');
+  const needsCertificate =
+    tlsClientAuth !== 'none' || tlsCrlFile !== undefined || tlsClientCaFile !== undefined;
+  if (needsCertificate && tlsCertFile === undefined)
+    throw new ConfigError('client certificates need LEASEHOLD_TLS_CERT_FILE and LEASEHOLD_TLS_KEY_FILE');
+  if ((tlsClientAuth === 'none') !== (tlsClientCaFile === undefined))
+    throw new ConfigError('LEASEHOLD_TLS_CLIENT_AUTH and LEASEHOLD_TLS_CLIENT_CA_FILE need each other');
+  if (tlsCrlFile !== undefined && tlsClientCaFile === undefined)
+    throw new ConfigError('LEASEHOLD_TLS_CRL_FILE needs LEASEHOLD_TLS_CLIENT_CA_FILE');
+}
+
+async function isOnLoopback({ host }: Address): Promise<boolean> {
+  const addresses = await lookup(host, { all: true }).catch((cause: unknown) => {
+    throw new ConfigError(`the host ${host} cannot be resolved: ${(cause as Error).message}`);
+  });
+  return addresses.every(({ address }) => isLoopback(address));
+}

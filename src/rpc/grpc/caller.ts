@@ -1,0 +1,49 @@
+import type { ServerUnaryCall, ServerWritableStream } from '@grpc/grpc-js';
+import type { Caller } from '../../engine/context/engine-context.ts';
+import { principalOf } from './admission.ts';
+import { goneBecause } from './status.ts';
+
+export interface GrpcCaller extends Caller {
+  signal: AbortSignal;
+  /** Ends the call with an error. */
+  abort(reason: Error): void;
+  answered: boolean;
+}
+
+/**
+ * A call is cancelled by its client, by its connection, or by grpc-js when the deadline has passed. grpc-js
+ * reports a cancellation for every call in the end, answered or not; by then nothing listens to the signal.
+ */
+export function callerOf(
+  call: ServerUnaryCall<unknown, unknown> | ServerWritableStream<unknown, unknown>,
+): GrpcCaller {
+  const controller = new AbortController();
+  const caller: GrpcCaller = {
+    peer: call.getPeer(),
+    principal: principalOf(call.metadata),
+    signal: controller.signal,
+    abort: (reason) => controller.abort(reason),
+    answered: false,
+  };
+  call.on('cancelled', () => {
+    if (caller.answered) return;
+    controller.abort(goneBecause(call.getDeadline()));
+  });
+  return caller;
+}
+
+/** Waits for a slow client, so that a stream never accumulates messages in memory. */
+export function drained(
+  call: ServerWritableStream<unknown, unknown>,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  return new Promise((resolve) => {
+    const goOn = () => {
+      call.off('drain', goOn);
+      signal?.removeEventListener('abort', goOn);
+      resolve();
+    };
+    call.once('drain', goOn);
+    signal?.addEventListener('abort', goOn, { once: true });
+  });
+}

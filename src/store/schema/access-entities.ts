@@ -1,0 +1,63 @@
+import { defineEntity, p } from '@mikro-orm/core';
+
+const names = () => p.array().columnType('text[]').$type<string[]>();
+
+/** A key of callers, with hashes of its secrets. */
+export const ApiKey = defineEntity({
+  name: 'ApiKey',
+  tableName: 'api_keys',
+  uniques: [{ name: 'api_keys_name', properties: ['name'], where: { revoked_at: null } }],
+  properties: {
+    key_id: p.text().primary(),
+    /** The holder of the leases that are taken with it. Rotation keeps it. */
+    lineage: p.uuid(),
+    name: p.text(),
+    roles: names(),
+    scopes: p.json<Record<string, string[]>>(),
+    worker_ids: names(),
+    sees_payloads: p.boolean(),
+    /** SHA-256, in hexadecimal digits. */
+    secret_hash: p.text(),
+    /** The secret before the last rotation, which counts until `previous_until`. */
+    previous_hash: p.text().nullable(),
+    previous_until: p.datetime().nullable(),
+    note: p.text().nullable(),
+    created_at: p.datetime(),
+    created_by: p.text(),
+    expires_at: p.datetime().nullable(),
+    revoked_at: p.datetime().nullable(),
+    revoked_by: p.text().nullable(),
+    last_used_at: p.datetime().nullable(),
+    last_used_from: p.text().nullable(),
+  },
+});
+
+/** One row: a number that every change of a key raises, so that servers know when to read the keys again. */
+export const AuthState = defineEntity({
+  name: 'AuthState',
+  tableName: 'auth_state',
+  properties: { auth_state_id: p.smallint().primary().autoincrement(false), revision: p.bigint('string') },
+});
+
+/** Privileged acts. Rows are inserted and, when they are old, deleted. */
+export const AuditEventRow = defineEntity({
+  name: 'AuditEventRow',
+  tableName: 'audit_events',
+  indexes: [{ name: 'audit_events_at', properties: ['at'] }],
+  properties: {
+    audit_id: p.bigint('string').primary().autoincrement(),
+    at: p.datetime(),
+    principal_kind: p.text(),
+    principal_id: p.text(),
+    principal_name: p.text(),
+    requested_by: p.text().nullable(),
+    peer: p.text(),
+    action: p.text(),
+    target: p.text().nullable(),
+    outcome: p.text(),
+    detail: p.text().nullable(),
+    trace_id: p.text().nullable(),
+  },
+});
+
+export const accessEntities = [ApiKey, AuthState, AuditEventRow];

@@ -1,0 +1,126 @@
+/** Keys, and the revision that every change of a key raises. Changes run in a transaction. */
+import { type InferEntity, raw } from '@mikro-orm/core';
+import type { Key, KeyDraft } from '../../../domain/access/key.ts';
+import type { Role } from '../../../domain/access/roles.ts';
+import { type Scopes, scopeKinds } from '../../../domain/access/scopes.ts';
+import { type EntitySql, timeMs } from '../../connection/sql.ts';
+import { ApiKey, AuthState } from '../../schema/access-entities.ts';
+
+/** A key with the hashes of its secrets, in hexadecimal digits. */
+export interface StoredKey extends Key {
+  secretHash: string;
+  previousHash: string | null;
+}
+
+type Row = InferEntity<typeof ApiKey>;
+
+const keyOf = (row: Row): StoredKey => ({
+  keyId: row.key_id,
+  lineage: row.lineage,
+  name: row.name,
+  roles: row.roles as Role[],
+  scopes: Object.fromEntries(scopeKinds.map((kind) => [kind, row.scopes[kind] ?? []])) as unknown as Scopes,
+  workerIds: row.worker_ids,
+  seesPayloads: row.sees_payloads,
+  note: row.note ?? null,
+  createdAtMs: timeMs(row.created_at),
+  createdBy: row.created_by,
+  expiresAtMs: timeMs(row.expires_at ?? null),
+  revokedAtMs: timeMs(row.revoked_at ?? null),
+  revokedBy: row.revoked_by ?? null,
+  previousUntilMs: timeMs(row.previous_until ?? null),
+  lastUsedAtMs: timeMs(row.last_used_at ?? null),
+  lastUsedFrom: row.last_used_from ?? null,
+  secretHash: row.secret_hash,
+  previousHash: row.previous_hash ?? null,
+});
+
+const now = () => raw('clock_timestamp()');
+
+export async function readRevision(sql: EntitySql): Promise<string> {
+  const state = await sql.em().findOne(AuthState, { auth_state_id: 1 });
+  if (!state) throw new Error('the revision of the keys is missing');
+  return state.revision;
+}
+
+async function raiseRevision(sql: EntitySql): Promise<void> {
+  await sql.em().nativeUpdate(AuthState, { auth_state_id: 1 }, { revision: raw('revision + 1') });
+}
+
+export const readKeys = async (sql: EntitySql): Promise<StoredKey[]> =>
+  (await sql.em().find(ApiKey, {}, { orderBy: { created_at: 'asc', key_id: 'asc' } })).map(keyOf);
+
+export const countKeys = (sql: EntitySql): Promise<number> => sql.em().count(ApiKey, {});
+
+export async function findKey(sql: EntitySql, keyId: string): Promise<StoredKey | undefined> {
+  const row = await sql.em().findOne(ApiKey, { key_id: keyId });
+  return row ? keyOf(row) : undefined;
+}
+
+/** Fails with a unique violation if a key in use has the name. */
+export async function insertKey(
+  sql: EntitySql,
+  draft: KeyDraft & { keyId: string; lineage: string; secretHash: string; createdBy: string },
+): Promise<StoredKey | undefined> {
+  await sql.em().insert(ApiKey, {
+    key_id: draft.keyId,
+    lineage: draft.lineage,
+    name: draft.name,
+    roles: [...draft.roles],
+    scopes: { ...draft.scopes } as unknown as Record<string, string[]>,
+    worker_ids: [...draft.workerIds],
+    sees_payloads: draft.seesPayloads,
+    secret_hash: draft.secretHash,
+    note: draft.note,
+    created_at: now(),
+    created_by: draft.createdBy,
+    expires_at: draft.expiresAtMs === null ? null : new Date(draft.expiresAtMs),
+  });
+  await raiseRevision(sql);
+  return findKey(sql, draft.keyId);
+}
+
+/** Gives a key a new secret. The old secret counts for `overlapS` more seconds. */
+export async function rotateKey(
+  sql: EntitySql,
+  { keyId, secretHash, overlapS }: { keyId: string; secretHash: string; overlapS: number },
+): Promise<StoredKey | undefined> {
+  const changed = await sql.em().nativeUpdate(
+    ApiKey,
+    { key_id: keyId, revoked_at: null },
+    {
+      secret_hash: secretHash,
+      previous_hash: raw('secret_hash'),
+      previous_until: raw("clock_timestamp() + ?::float8 * interval '1 second'", [overlapS]),
+    },
+  );
+  if (changed === 0) return undefined;
+  await raiseRevision(sql);
+  return findKey(sql, keyId);
+}
+
+/** A key that is revoked already stays as it is. */
+export async function revokeKey(
+  sql: EntitySql,
+  { keyId, revokedBy }: { keyId: string; revokedBy: string },
+): Promise<StoredKey | undefined> {
+  const changed = await sql
+    .em()
+    .nativeUpdate(ApiKey, { key_id: keyId, revoked_at: null }, { revoked_at: now(), revoked_by: revokedBy });
+  if (changed > 0) await raiseRevision(sql);
+  return findKey(sql, keyId);
+}
+
+export interface KeyUse {
+  keyId: string;
+  atMs: number;
+  from: string;
+}
+
+/** Records the last use of keys. It raises no revision. */
+export async function recordUses(sql: EntitySql, uses: readonly KeyUse[]): Promise<void> {
+  for (const { keyId, atMs, from } of uses)
+    await sql
+      .em()
+      .nativeUpdate(ApiKey, { key_id: keyId }, { last_used_at: new Date(atMs), last_used_from: from });
+}
