@@ -3,7 +3,7 @@
  * generate their client from the proto files.
  */
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
-import { createGrpcTransport } from '@connectrpc/connect-node';
+import { createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node';
 import { FileLeasesService } from '../../gen/leasehold/v1/files_pb.js';
 import { JobsService } from '../../gen/leasehold/v1/jobs_pb.js';
 import { KeysService } from '../../gen/leasehold/v1/keys_pb.js';
@@ -23,6 +23,8 @@ export interface LeaseholdClient {
   stats: Client<typeof StatsService>;
   files: Client<typeof FileLeasesService>;
   keys: Client<typeof KeysService>;
+  /** Closes the connection. Calls in flight fail; a later call opens a connection again. */
+  close(): void;
 }
 
 /**
@@ -55,20 +57,21 @@ export function connectLeasehold(address = '127.0.0.1:50051', options: ConnectOp
       request.header.set(name, value);
     return next(request);
   };
-  const transport = createGrpcTransport({
+  const sessionManager = new Http2SessionManager(
     baseUrl,
-    pingIntervalMs: 30_000,
-    nodeOptions: {
+    { pingIntervalMs: 30_000 },
+    {
       ...nodeOptions,
       ...(url.protocol === 'https:' ? { ...certificatesOf(), ...certificates } : {}),
     },
-    interceptors: [authorize],
-  });
+  );
+  const transport = createGrpcTransport({ baseUrl, sessionManager, interceptors: [authorize] });
   return {
     jobs: createClient(JobsService, transport),
     leases: createClient(LeasesService, transport),
     stats: createClient(StatsService, transport),
     files: createClient(FileLeasesService, transport),
     keys: createClient(KeysService, transport),
+    close: () => sessionManager.abort(),
   };
 }

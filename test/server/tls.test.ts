@@ -2,6 +2,7 @@
 import { writeFile } from 'node:fs/promises';
 import { request } from 'node:https';
 import { text } from 'node:stream/consumers';
+import { setImmediate } from 'node:timers/promises';
 import { connect, type TLSSocket } from 'node:tls';
 import { expect } from 'chai';
 import { connectLeasehold } from '../../src/client/grpc-client.ts';
@@ -51,11 +52,17 @@ describeWith('openssl', 'TLS', () => {
     const clientOf = (on: TestServer, tls: Tls) =>
       connectLeasehold(`https://127.0.0.1:${portOf(on.grpc)}`, { apiKey: undefined, ...tls });
 
+    /** A call over a connection of its own. */
+    const callOnce = (on: TestServer, tls: Tls, timeoutMs: number) => {
+      const client = clientOf(on, tls);
+      return client.stats.getCapacity({}, { timeoutMs }).finally(client.close);
+    };
+
     it('serves REST and gRPC, and nothing in clear text', async () => {
       await using on = await start();
       const tls = { ca: authority.cert };
       expect((await get(on, '/healthz', tls)).status).to.equal(200);
-      expect((await clientOf(on, tls).stats.getCapacity({})).capacity?.total).to.equal(100);
+      expect((await callOnce(on, tls, 10_000)).capacity?.total).to.equal(100);
       await failure(fetch(`http://127.0.0.1:${portOf(on.http)}/healthz`));
       const plain = connectLeasehold(`127.0.0.1:${portOf(on.grpc)}`, { apiKey: undefined });
       await failure(plain.stats.getCapacity({}, { timeoutMs: 2_000 }));
@@ -73,7 +80,10 @@ describeWith('openssl', 'TLS', () => {
               maxVersion: 'TLSv1.1',
               minVersion: 'TLSv1',
             },
-            () => resolve('connected'),
+            () => {
+              resolve('connected');
+              socket.destroy();
+            },
           );
           socket.on('error', () => resolve('refused'));
         });
@@ -93,7 +103,7 @@ describeWith('openssl', 'TLS', () => {
         const { cert, key } = certificate ?? {};
         const tls = { ca: authority.cert, ...(cert && key ? { cert, key } : {}) };
         const rest = get(on, '/healthz', tls).then(({ status }) => String(status));
-        const grpc = clientOf(on, tls).stats.getCapacity({}, { timeoutMs: 3_000 });
+        const grpc = callOnce(on, tls, 3_000);
         return Promise.all([
           rest.catch(() => 'refused'),
           grpc.then(
@@ -114,17 +124,20 @@ describeWith('openssl', 'TLS', () => {
       let isOver = false;
       const outcomes = { done: 0, failed: [] as unknown[] };
       const load = async (call: () => Promise<unknown>) => {
-        while (!isOver)
+        while (!isOver) {
           await call().then(
             () => outcomes.done++,
             (error: unknown) => outcomes.failed.push(error),
           );
+          // A call that fails at once leaves the event loop no turn.
+          await setImmediate();
+        }
       };
       const client = clientOf(on, tls);
       const callers = [
         load(() => client.stats.getCapacity({})),
         load(() => get(on, '/healthz', tls)),
-        load(() => clientOf(on, tls).stats.getCapacity({})),
+        load(() => callOnce(on, tls, 10_000)),
       ];
       const serialOf = (address: string) =>
         new Promise<string>((resolve, reject) => {
@@ -135,19 +148,25 @@ describeWith('openssl', 'TLS', () => {
           });
           socket.on('error', reject);
         });
-      const next = await authority.issue('localhost');
-      // In the middle of a rotation: the new certificate beside the old key.
-      await writeFile(files.certFile, next.cert);
-      await eventually('the server complains', async () => on.complaints.find(({ msg }) => /TLS/.test(msg)));
-      expect(Number.parseInt(await serialOf(on.grpc), 16)).to.equal(Number.parseInt(server.serial, 16));
-      await files.replace(next);
-      for (const address of [on.http, on.grpc])
-        await eventually('the new certificate', async () => {
-          const serial = Number.parseInt(await serialOf(address), 16);
-          return serial === Number.parseInt(next.serial, 16) || undefined;
-        });
-      isOver = true;
-      await Promise.all(callers);
+      try {
+        const next = await authority.issue('localhost');
+        // In the middle of a rotation: the new certificate beside the old key.
+        await writeFile(files.certFile, next.cert);
+        await eventually('the server complains', async () =>
+          on.complaints.find(({ msg }) => /TLS/.test(msg)),
+        );
+        expect(Number.parseInt(await serialOf(on.grpc), 16)).to.equal(Number.parseInt(server.serial, 16));
+        await files.replace(next);
+        for (const address of [on.http, on.grpc])
+          await eventually('the new certificate', async () => {
+            const serial = Number.parseInt(await serialOf(address), 16);
+            return serial === Number.parseInt(next.serial, 16) || undefined;
+          });
+      } finally {
+        // Callers that go on without a server would fail at once, for ever.
+        isOver = true;
+        await Promise.all(callers);
+      }
       expect(outcomes.failed).to.deep.equal([]);
       expect(outcomes.done).to.be.greaterThan(20);
     });
