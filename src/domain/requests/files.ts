@@ -13,12 +13,16 @@ import { cursorOf, name, numberCursor, OperatorRequest, optional, uuidCursor } f
 
 /** Requests for file leases. `domain/files/file-paths.ts` checks the paths and names the one at fault. */
 
-const repository = () =>
+/** In a release, stands for all repositories. No repository has that name. */
+export const everyRepository = '*';
+
+const repository = (about: object = {}) =>
   Type.String({
     minLength: 1,
     maxLength: limits.repositoryChars,
     pattern: '\\S',
     description: 'The repository, as its users agree to call it.',
+    ...about,
   });
 const page = {
   limit: optional(
@@ -53,7 +57,7 @@ export const AcquireFiles = Type.Object({
       'Who is kept waiting and halted, where that is not the owner: the stable name of a caller that takes a new owner each time.',
     ),
   ),
-  repository: repository(),
+  repository: repository({ described: { not: { const: everyRepository } } }),
   paths: Type.Array(path(), {
     minItems: 1,
     maxItems: limits.filesPerRequest,
@@ -128,9 +132,6 @@ export const WatchFiles = Type.Object({
   after_cursor: optional(Type.String({ maxLength: 100, description: 'Go on after this one.' })),
 });
 export type WatchFiles = Static<typeof WatchFiles>;
-
-/** In a release, stands for all repositories. No repository has that name. */
-export const everyRepository = '*';
 
 /** A validated request for files. */
 export interface FileRequest {

@@ -73,7 +73,20 @@ class Description {
       servers: [{ url: '/', description: 'This server.' }],
       tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
       paths,
-      components: { schemas: this.#schemas.components, responses: this.#responses },
+      // The empty alternative stands for a server without authentication, and for health.
+      security: [{}, { key: [] }],
+      components: {
+        securitySchemes: {
+          key: {
+            type: 'http',
+            scheme: 'bearer',
+            description:
+              'A key that `leasehold keys create` has printed. A server without authentication needs none.',
+          },
+        },
+        schemas: this.#schemas.components,
+        responses: this.#responses,
+      },
     };
   }
 
