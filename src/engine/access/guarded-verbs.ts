@@ -162,8 +162,13 @@ export function guarded(verbs: Verbs): Verbs {
         return shownResult(caller.principal, found);
       },
       async list(command, caller) {
+        const { principal } = caller;
+        if (isUnlimited(principal)) return jobs.list(command, caller);
+        const { addon_id, job_type, stream } = command;
+        if (addon_id != null) requireName(principal, 'addon_ids', addon_id, 'addon_id');
+        if (job_type != null) requireName(principal, 'job_types', job_type, 'job_type');
+        if (stream != null) requireName(principal, 'streams', stream, 'stream');
         const page = await jobs.list(command, caller);
-        if (isUnlimited(caller.principal)) return page;
         return { ...page, items: page.items.map((job) => shownTo(caller.principal, job)) };
       },
       async streams(command, caller) {
