@@ -1,5 +1,5 @@
 import { type LogLevel, logLevels } from './lib/log.ts';
-import { type Address, address, hosts, list, path, url, whole } from './lib/setting-values.ts';
+import { type Address, address, hosts, list, origins, path, url, whole } from './lib/setting-values.ts';
 
 export type { Address };
 
@@ -62,6 +62,15 @@ export const settings = {
       'Further host names that HTTP requests may be for. Every IP address is allowed if HTTP is bound to more ' +
       'than loopback.',
     ...hosts,
+  }),
+  allowedOrigins: setting<readonly string[]>({
+    variable: 'LEASEHOLD_ALLOWED_ORIGINS',
+    default: [],
+    defaultText: 'none',
+    about:
+      'Origins whose web pages may call this server over HTTP and read its answers. They send a credential ' +
+      'of their own; cookies of this server never count for them.',
+    ...origins,
   }),
   grpcAddr: setting<Address>({
     variable: 'LEASEHOLD_GRPC_ADDR',

@@ -185,7 +185,11 @@ export async function startServer(
     }),
     metrics,
     log: serverLog,
-    guard: { boundHost: config.httpAddr.host, allowedHosts: config.allowedHosts },
+    guard: {
+      boundHost: config.httpAddr.host,
+      allowedHosts: config.allowedHosts,
+      allowedOrigins: config.allowedOrigins,
+    },
     receiving,
     authenticator: access.authenticator,
     tls,

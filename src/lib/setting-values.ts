@@ -36,6 +36,18 @@ export const hosts = {
 const isHostName = (name: string): boolean =>
   name.length <= 253 && /^(?:\*\.)?[\w-]{1,63}(?:\.[\w-]{1,63})*$/.test(name);
 
+export const origins = {
+  allowed: 'exact origins as browsers send them, such as https://app.example.org, separated by commas',
+  parse(text: string): readonly string[] | undefined {
+    const found = text.split(',').map((origin) => origin.trim());
+    return found.every(isOrigin) ? found : undefined;
+  },
+};
+
+/** A scheme, a host in lower case, and a port unless it is the default. `null` and `*` are none. */
+const isOrigin = (text: string): boolean =>
+  /^https?:\/\/[^*]+$/.test(text) && URL.canParse(text) && new URL(text).origin === text;
+
 export const url = (scheme: string, schemes: readonly string[]) => ({
   allowed: `a ${scheme}:// address`,
   parse(text: string): string | undefined {

@@ -35,8 +35,8 @@ export function send(request: IncomingMessage, response: ServerResponse, answer:
     'content-type': 'application/json; charset=utf-8',
     'cache-control': 'no-store',
     ...headers,
-    ...(isLarge && { vary: 'accept-encoding' }),
   };
+  if (isLarge) response.appendHeader('vary', 'accept-encoding');
   if (!isLarge || !acceptsGzip(request.headers['accept-encoding'])) {
     sendBytes(request, response, { status, headers: whole, text });
     return;

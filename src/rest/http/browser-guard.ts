@@ -6,12 +6,13 @@
  *   names, the addresses that the server is bound to, and `LEASEHOLD_ALLOWED_HOSTS`. A server that is bound
  *   to more than loopback also accepts every IP address, because rebinding needs a name.
  * - Cross-site writes: a page may send simple requests to any address without a preflight. Browsers mark them
- *   with `Sec-Fetch-Site`, and older browsers with `Origin`. Other programs send neither.
+ *   with `Sec-Fetch-Site`, and older browsers with `Origin`. Other programs send neither. Pages of origins in
+ *   `LEASEHOLD_ALLOWED_ORIGINS` may write.
  *
  * The guard runs before routing and before a body is read. This port speaks HTTP/1.1 only, so there is no
  * `:authority`.
  */
-import type { IncomingMessage } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 import { DomainError, invalid, printable } from '../../domain/errors.ts';
 import { isLoopback } from '../../lib/net/loopback.ts';
@@ -29,16 +30,20 @@ export interface BrowserGuardOptions {
   boundHost: string;
   /** Exact names, `*.suffix` or `*`, in lower case. */
   allowedHosts: readonly string[];
+  /** Exact origins, as browsers send them; by default none. */
+  allowedOrigins?: readonly string[];
 }
 
 export class BrowserGuard {
   readonly #exact: Set<string>;
   readonly #suffixes: readonly string[];
   readonly #allowsAll: boolean;
+  readonly #origins: ReadonlySet<string>;
   readonly #remembered = new Set<string>();
   #allowsAddresses = false;
 
-  constructor({ boundHost, allowedHosts }: BrowserGuardOptions) {
+  constructor({ boundHost, allowedHosts, allowedOrigins = [] }: BrowserGuardOptions) {
+    this.#origins = new Set(allowedOrigins);
     this.#exact = new Set([boundHost.toLowerCase(), ...allowedHosts]);
     // Names below .localhost cannot be registered, so no page of another site can have one.
     this.#suffixes = ['.localhost', ...allowedHosts.filter(isWildcard).map((host) => host.slice(1))];
@@ -62,7 +67,8 @@ export class BrowserGuard {
       // An absolute request target has precedence. A different `Host` must be allowed too.
       if (headers.host !== undefined && headers.host !== host) this.#checkHost(headers.host);
     }
-    if (!isSafe(request.method)) checkOrigin(request, host);
+    if (isSafe(request.method) || this.#origins.has(headers.origin ?? '')) return;
+    checkOrigin(headers, host);
   }
 
   #checkHost(host: string): void {
@@ -104,7 +110,8 @@ const authorityOf = (target = '/'): string | undefined =>
 
 const isSafe = (method = 'GET'): boolean => method === 'GET' || method === 'HEAD' || method === 'OPTIONS';
 
-function checkOrigin({ headers }: IncomingMessage, host: string): void {
+/** Throws if a web page of another origin made the browser send the request. */
+export function checkOrigin(headers: IncomingHttpHeaders, host: string): void {
   const site = headers['sec-fetch-site'];
   const { origin } = headers;
   if (site === undefined ? isOwn(origin, host) : site === 'same-origin' || site === 'none') return;

@@ -31,6 +31,7 @@ import type { ConnectHandler } from '../../rpc/connect/handler.ts';
 import { type CallMeter, headersOf } from '../../telemetry/call-metrics.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import { BrowserGuard, type BrowserGuardOptions } from './browser-guard.ts';
+import { Cors } from './cors.ts';
 import { errorResponse } from './errors.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
 import { type Match, type Route, Router, serve } from './router.ts';
@@ -63,6 +64,7 @@ export class HttpServer {
   readonly #router: Router;
   readonly #connect: ConnectHandler;
   readonly #guard: BrowserGuard;
+  readonly #cors: Cors;
   readonly #receiving: ReceiveBudget;
   readonly #authenticator: Authenticator;
   readonly #meters: ReadonlyMap<Route, CallMeter>;
@@ -88,6 +90,7 @@ export class HttpServer {
     this.#router = new Router(routes);
     this.#connect = connect;
     this.#guard = new BrowserGuard(guard);
+    this.#cors = new Cors(guard.allowedOrigins ?? []);
     this.#receiving = receiving;
     const server = {
       // The receive budget bounds the bodies that are kept in memory, and ends slow ones before this timeout
@@ -168,7 +171,12 @@ export class HttpServer {
     };
     const refuse = (error: unknown) => this.#refuse(error, request, response, path);
     try {
+      this.#cors.begin(request, response);
       this.#guard.check(request, path);
+      if (this.#cors.answersPreflight(request, response)) {
+        this.#lost.begin(headersOf(request)).end('204');
+        return;
+      }
       const found = this.#authenticate(request, path);
       if (found instanceof Promise) found.then(admit).catch(refuse);
       else admit(found);

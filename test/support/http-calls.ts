@@ -1,0 +1,71 @@
+/** Single HTTP calls with exactly the given headers, and pages for browsers to open. */
+import { once } from 'node:events';
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  request,
+  type Server,
+} from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Body } from './jobs-api.ts';
+
+export interface HttpCall {
+  method?: string;
+  headers?: Record<string, string>;
+  /** Sent as JSON unless the headers name another type. */
+  body?: string | Buffer;
+}
+
+export interface HttpAnswer {
+  status: number;
+  headers: IncomingHttpHeaders;
+  bytes: Buffer;
+  /** The body, if it is JSON. */
+  body: Body;
+}
+
+/** `fetch` sends headers of its own, and hides some of the answer's. */
+export async function httpCall(
+  url: string,
+  { method = 'GET', headers = {}, body }: HttpCall = {},
+): Promise<HttpAnswer> {
+  const type = body === undefined ? {} : { 'content-type': 'application/json' };
+  const length = body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) };
+  const sent = request(url, { method, headers: { ...type, ...length, ...headers } });
+  sent.end(body);
+  const [answer] = (await once(sent, 'response')) as [IncomingMessage];
+  const chunks: Buffer[] = [];
+  for await (const chunk of answer) chunks.push(chunk as Buffer);
+  const bytes = Buffer.concat(chunks);
+  const { 'content-type': kind = '', 'content-encoding': encoding } = answer.headers;
+  const isJson = encoding === undefined && /^application\/json/.test(kind);
+  return {
+    status: answer.statusCode ?? 0,
+    headers: answer.headers,
+    bytes,
+    body: isJson ? (JSON.parse(bytes.toString()) as Body) : undefined,
+  };
+}
+
+export interface PageHost {
+  port: number;
+  close(): Promise<void>;
+}
+
+/** Serves an empty page at every path of 127.0.0.1, for a browser that needs an origin. */
+export async function startPages(): Promise<PageHost> {
+  const server: Server = createServer((_, response) => {
+    response.writeHead(200, { 'content-type': 'text/html' }).end('<!doctype html><title>page</title>');
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    port: (server.address() as AddressInfo).port,
+    async close() {
+      server.close();
+      server.closeAllConnections();
+      await once(server, 'close');
+    },
+  };
+}
