@@ -99,6 +99,40 @@ export const settings = {
     about: 'How often a server looks for changed keys, in seconds: so long a revoked key may still count.',
     ...whole(1, 5),
   }),
+  rateSubmit: setting({
+    variable: 'LEASEHOLD_RATE_SUBMIT',
+    default: 0,
+    about:
+      'Jobs a second that each credential may submit, cancel and retry on one server; 0 is no limit. ' +
+      'A key may have its own rate.',
+    ...whole(0, 1_000_000_000),
+  }),
+  rateRead: setting({
+    variable: 'LEASEHOLD_RATE_READ',
+    default: 0,
+    about:
+      'Calls and rows a second that each credential may read on one server, requests for work included; ' +
+      '0 is no limit. Heartbeats and releases are never limited. A key may have its own rate.',
+    ...whole(0, 1_000_000_000),
+  }),
+  rateBurstS: setting({
+    variable: 'LEASEHOLD_RATE_BURST_S',
+    default: 10,
+    about: 'For how many seconds of its rate a credential that has paused may go beyond it at once.',
+    ...whole(1, 3_600),
+  }),
+  rateAnonymous: setting({
+    variable: 'LEASEHOLD_RATE_ANONYMOUS',
+    default: 10,
+    about: 'Calls a second without a valid credential from one address; 0 is no limit.',
+    ...whole(0, 1_000_000_000),
+  }),
+  maxStreamsPerKey: setting({
+    variable: 'LEASEHOLD_MAX_STREAMS_PER_KEY',
+    default: 5_000,
+    about: 'Streams that each credential may keep open on one server; 0 is no limit.',
+    ...whole(0, 1_000_000),
+  }),
   adminKeyFile: setting<string | undefined>({
     variable: 'LEASEHOLD_ADMIN_KEY_FILE',
     default: undefined,

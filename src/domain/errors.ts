@@ -40,7 +40,20 @@ export interface ErrorFacts {
   field?: string;
   /** The first job of a duplicate submission. */
   jobId?: string;
+  /** The earliest time at which the same call may succeed. */
+  retryAfterMs?: number;
+  /** The quota that the call would exceed. */
+  quota?: QuotaUse;
   cause?: unknown;
+}
+
+/** A quota with what is used of it. */
+export interface QuotaUse {
+  name: string;
+  /** Whose quota it is: `addon_id:shop`. */
+  subject: string;
+  limit: number;
+  used: number;
 }
 
 /** The one error that the domain and the engine throw on purpose. Its text is for the caller. */
@@ -49,6 +62,8 @@ export class DomainError extends Error {
   readonly detail: string;
   readonly field: string | undefined;
   readonly jobId: string | undefined;
+  readonly retryAfterMs: number | undefined;
+  readonly quota: QuotaUse | undefined;
 
   constructor(code: ErrorCode, detail: string, facts: ErrorFacts = {}) {
     super(`${code}: ${detail}`, { cause: facts.cause });
@@ -57,6 +72,8 @@ export class DomainError extends Error {
     this.detail = detail;
     this.field = facts.field;
     this.jobId = facts.jobId;
+    this.retryAfterMs = facts.retryAfterMs;
+    this.quota = facts.quota;
   }
 }
 

@@ -1,8 +1,10 @@
 import { guarded } from './access/guarded-verbs.ts';
+import { rateLimited } from './access/rate-limited-verbs.ts';
+import { RateLimiter } from './access/rate-limiter.ts';
 import { Services, type ServicesOptions } from './services.ts';
 
 export interface EngineOptions extends ServicesOptions {
-  /** Callers have credentials, which limit what they reach. */
+  /** Callers have credentials, which limit what they reach and how much they ask. */
   isGuarded: boolean;
 }
 
@@ -120,7 +122,7 @@ export class Engine {
   constructor(services: Services, { isGuarded = false } = {}) {
     this.#services = services;
     const { jobs, leases, files, capacity, stats, keys, queue, workers } = isGuarded
-      ? guarded(verbsOf(services))
+      ? rateLimited(guarded(verbsOf(services)), new RateLimiter(services.settings))
       : verbsOf(services);
     this.jobs = jobs;
     this.leases = leases;

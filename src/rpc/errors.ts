@@ -1,9 +1,13 @@
 import { create, toBinary } from '@bufbuild/protobuf';
 import { anyPack } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
-import { ErrorInfoSchema } from '../../gen/google/rpc/error_details_pb.js';
+import {
+  ErrorInfoSchema,
+  QuotaFailureSchema,
+  RetryInfoSchema,
+} from '../../gen/google/rpc/error_details_pb.js';
 import { StatusSchema } from '../../gen/google/rpc/status_pb.js';
-import { DomainError, type ErrorCode } from '../domain/errors.ts';
+import { DomainError, type ErrorCode, type QuotaUse } from '../domain/errors.ts';
 import { toDomainError } from '../engine/context/to-domain-error.ts';
 import { inOneLine, type Log } from '../lib/log.ts';
 
@@ -64,12 +68,32 @@ export function toConnectError(error: unknown, context?: ErrorContext): ConnectE
     known.message.toWellFormed(),
     codes[known.code],
     undefined,
-    [detailOf(known)],
+    detailsOf(known),
     known,
   );
 }
 
-const detailOf = ({ code, field, jobId }: DomainError) => ({
+/** `ErrorInfo` comes first: every error has it. */
+function detailsOf(error: DomainError) {
+  const { retryAfterMs, quota, detail } = error;
+  const retry = retryAfterMs === undefined ? [] : [retryDetail(retryAfterMs)];
+  const failure = quota === undefined ? [] : [quotaDetail(quota, detail)];
+  return [infoOf(error), ...retry, ...failure];
+}
+
+const retryDetail = (ms: number) => ({
+  desc: RetryInfoSchema,
+  value: create(RetryInfoSchema, {
+    retryDelay: { seconds: BigInt(Math.floor(ms / 1_000)), nanos: Math.round((ms % 1_000) * 1e6) },
+  }),
+});
+
+const quotaDetail = ({ subject }: QuotaUse, description: string) => ({
+  desc: QuotaFailureSchema,
+  value: create(QuotaFailureSchema, { violations: [{ subject, description }] }),
+});
+
+const infoOf = ({ code, field, jobId }: DomainError) => ({
   desc: ErrorInfoSchema,
   value: create(ErrorInfoSchema, {
     reason: code,

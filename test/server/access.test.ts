@@ -41,7 +41,7 @@ describe('access', () => {
     const keys = new Map<Role, TestKey>();
 
     before(async () => {
-      server = await startKeyedServer(engine);
+      server = await startKeyedServer(engine, { settings: { rateAnonymous: 0 } });
       grpc = new GrpcClient(server.grpc, credentials.createInsecure());
       for (const role of roles)
         keys.set(role, await createKey(server.database, { name: role, roles: [role] }));

@@ -24,6 +24,9 @@ export const engineSettings: EngineSettings = {
   retentionEventsDays: 30,
   retentionSamplesDays: 30,
   retentionFilesDays: 30,
+  rateSubmit: 0,
+  rateRead: 0,
+  rateBurstS: 10,
 };
 
 export const silentLog = createLog({ level: 'silent', human: false });

@@ -4,6 +4,7 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { Duration } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file google/rpc/error_details.proto.
@@ -90,4 +91,71 @@ export declare type BadRequest_FieldViolation = Message<"google.rpc.BadRequest.F
  * Use `create(BadRequest_FieldViolationSchema)` to create a new message.
  */
 export declare const BadRequest_FieldViolationSchema: GenMessage<BadRequest_FieldViolation>;
+
+/**
+ * Says when the client may try again.
+ *
+ * @generated from message google.rpc.RetryInfo
+ */
+export declare type RetryInfo = Message<"google.rpc.RetryInfo"> & {
+  /**
+   * The client waits at least this long.
+   *
+   * @generated from field: google.protobuf.Duration retry_delay = 1;
+   */
+  retryDelay?: Duration | undefined;
+};
+
+/**
+ * Describes the message google.rpc.RetryInfo.
+ * Use `create(RetryInfoSchema)` to create a new message.
+ */
+export declare const RetryInfoSchema: GenMessage<RetryInfo>;
+
+/**
+ * Says which quotas the request would exceed.
+ *
+ * @generated from message google.rpc.QuotaFailure
+ */
+export declare type QuotaFailure = Message<"google.rpc.QuotaFailure"> & {
+  /**
+   * Every violation found.
+   *
+   * @generated from field: repeated google.rpc.QuotaFailure.Violation violations = 1;
+   */
+  violations: QuotaFailure_Violation[];
+};
+
+/**
+ * Describes the message google.rpc.QuotaFailure.
+ * Use `create(QuotaFailureSchema)` to create a new message.
+ */
+export declare const QuotaFailureSchema: GenMessage<QuotaFailure>;
+
+/**
+ * One quota and how it fails.
+ *
+ * @generated from message google.rpc.QuotaFailure.Violation
+ */
+export declare type QuotaFailure_Violation = Message<"google.rpc.QuotaFailure.Violation"> & {
+  /**
+   * Whose quota it is, for example `addon_id:shop`.
+   *
+   * @generated from field: string subject = 1;
+   */
+  subject: string;
+
+  /**
+   * The quota, its limit, and what is used of it.
+   *
+   * @generated from field: string description = 2;
+   */
+  description: string;
+};
+
+/**
+ * Describes the message google.rpc.QuotaFailure.Violation.
+ * Use `create(QuotaFailure_ViolationSchema)` to create a new message.
+ */
+export declare const QuotaFailure_ViolationSchema: GenMessage<QuotaFailure_Violation>;
 

@@ -2,13 +2,16 @@
  * Finds the principal behind a call, from what the call carries. Every API uses it before it reads a message.
  *
  * Guarantees: one text for every refusal, so that a caller cannot find out which part was wrong; the log has
- * the reason, and never the credential. Without authentication every caller is the local principal.
+ * the reason, and never the credential. An address that fails too often is answered `rate_limited`. Without
+ * authentication every caller is the local principal.
  */
 
 import { localPrincipal, type Principal } from '../../domain/access/principal.ts';
 import { DomainError } from '../../domain/errors.ts';
 import { createLog, type Log } from '../../lib/log.ts';
+import type { FailedAttempts } from './failed-attempts.ts';
 import type { KeyRing } from './key-ring.ts';
+import type { StreamCounts } from './stream-counts.ts';
 
 /** What a call carries of its caller. */
 export interface Credentials {
@@ -25,6 +28,10 @@ export interface TokenVerifier {
 export interface AuthenticatorOptions {
   keys: KeyRing | undefined;
   tokens: TokenVerifier | undefined;
+  /** Limits calls without a valid credential; without it they are not limited. */
+  failedAttempts?: FailedAttempts | undefined;
+  /** Limits the open streams of a credential; without it they are not limited. */
+  streamCounts?: StreamCounts | undefined;
   log: Log;
 }
 
@@ -40,12 +47,16 @@ const unauthenticated = (): DomainError =>
 export class Authenticator {
   readonly #keys: KeyRing | undefined;
   readonly #tokens: TokenVerifier | undefined;
+  readonly #failedAttempts: FailedAttempts | undefined;
+  readonly #streamCounts: StreamCounts | undefined;
   readonly log: Log;
   readonly #followers = new Set<Follower>();
 
-  constructor({ keys, tokens, log }: AuthenticatorOptions) {
+  constructor({ keys, tokens, failedAttempts, streamCounts, log }: AuthenticatorOptions) {
     this.#keys = keys;
     this.#tokens = tokens;
+    this.#failedAttempts = failedAttempts;
+    this.#streamCounts = streamCounts;
     this.log = log;
     keys?.onRound(() => this.#endFollowers());
   }
@@ -56,14 +67,18 @@ export class Authenticator {
   }
 
   /**
-   * Calls `end` once when the principal does not count any more: its key is revoked, or it has expired.
-   * Returns what ends that.
+   * Follows a stream. Calls `end` once when its principal does not count any more: its key is revoked, or it
+   * has expired. Returns what ends that. Throws `quota_exceeded` if the credential has too many streams.
    */
   follow(principal: Principal, end: (error: DomainError) => void): () => void {
     if (!this.isOn || principal.kind === 'local') return () => {};
+    const close = this.#streamCounts?.open(principal);
     const follower = { principal, end };
     this.#followers.add(follower);
-    return () => this.#followers.delete(follower);
+    return () => {
+      this.#followers.delete(follower);
+      close?.();
+    };
   }
 
   #endFollowers(): void {
@@ -99,6 +114,8 @@ export class Authenticator {
   }
 
   #refuse(peer: string, reason: string): DomainError {
+    const limited = this.#failedAttempts?.count(peer);
+    if (limited) return limited;
     this.log.debug('a call was not authenticated', { peer, reason });
     return unauthenticated();
   }

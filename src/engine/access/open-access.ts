@@ -5,13 +5,18 @@ import { everything } from '../../domain/access/scopes.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
 import { Authenticator } from './authenticator.ts';
+import { FailedAttempts } from './failed-attempts.ts';
 import { KeyRing } from './key-ring.ts';
 import { KeyService } from './key-service.ts';
+import { StreamCounts } from './stream-counts.ts';
 
 export interface AccessSettings {
   auth: readonly 'keys'[];
   authRefreshS: number;
   adminKeyFile: string | undefined;
+  rateAnonymous: number;
+  rateBurstS: number;
+  maxStreamsPerKey: number;
 }
 
 export interface AccessParts {
@@ -22,10 +27,11 @@ export interface AccessParts {
 }
 
 export async function openAccess(
-  { auth, authRefreshS, adminKeyFile }: AccessSettings,
+  settings: AccessSettings,
   database: Database,
   log: Log,
 ): Promise<AccessParts> {
+  const { auth, authRefreshS, adminKeyFile } = settings;
   if (!auth.includes('keys'))
     return {
       authenticator: new Authenticator({ keys: undefined, tokens: undefined, log }),
@@ -45,7 +51,13 @@ export async function openAccess(
         'run `leasehold keys create --local`, or set LEASEHOLD_ADMIN_KEY_FILE',
     );
   return {
-    authenticator: new Authenticator({ keys: keyRing, tokens: undefined, log }),
+    authenticator: new Authenticator({
+      keys: keyRing,
+      tokens: undefined,
+      failedAttempts: new FailedAttempts(settings.rateAnonymous, settings.rateBurstS),
+      streamCounts: new StreamCounts(settings.maxStreamsPerKey),
+      log,
+    }),
     keyRing,
     start: () => keyRing.start(),
     stop: () => keyRing.stop(),

@@ -35,6 +35,9 @@ export interface EngineSettings {
   retentionEventsDays: number;
   retentionSamplesDays: number;
   retentionFilesDays: number;
+  rateSubmit: number;
+  rateRead: number;
+  rateBurstS: number;
 }
 
 /**

@@ -76,6 +76,8 @@ function headersOf(error: DomainError): Record<string, string> {
   if (error instanceof MethodNotAllowed) return { allow: error.allowed };
   if (error.code === 'unauthenticated') return { 'www-authenticate': 'Bearer error="invalid_token"' };
   if (error.code === 'unsupported_media_type') return { 'accept-encoding': 'gzip' };
+  if (error.retryAfterMs !== undefined)
+    return { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterMs / 1_000))) };
   return error.code === 'overloaded' || error.code === 'unavailable' || error.code === 'rate_limited'
     ? { 'retry-after': '1' }
     : {};

@@ -26,7 +26,7 @@ const pathSchemas: Readonly<Record<string, object>> = {
 };
 
 /** Possible errors of every request, except on paths that accept any host and need no credential. */
-const ofHosts: readonly Code[] = ['host_not_allowed', 'unauthenticated', 'permission_denied'];
+const ofHosts: readonly Code[] = ['host_not_allowed', 'unauthenticated', 'permission_denied', 'rate_limited'];
 /** Possible errors of a write. */
 const ofWrites: readonly Code[] = ['origin_not_allowed'];
 /** Possible errors of every request that uses the database. */
@@ -40,7 +40,7 @@ const always: readonly Code[] = [
 /** Possible errors of a request with a body. */
 const ofBodies: readonly Code[] = ['payload_too_large', 'unsupported_media_type'];
 /** Errors whose answer says when to repeat the request. */
-const passing: readonly Code[] = ['overloaded', 'unavailable'];
+const passing: readonly Code[] = ['overloaded', 'rate_limited', 'unavailable'];
 
 export function openApi(routes: readonly Route[]): object {
   return new Description(routes).document;

@@ -233,8 +233,9 @@ const streaming = ({ name, work, meter, log }: Handled, authenticator: Authentic
     const ended = new AbortController();
     const usual = callerOf(context);
     const caller = { ...usual, signal: AbortSignal.any([context.signal, ended.signal]) };
-    const unfollow = authenticator.follow(caller.principal, (error) => ended.abort(error));
+    let unfollow = () => {};
     try {
+      unfollow = authenticator.follow(caller.principal, (error) => ended.abort(error));
       for await (const message of work(request, caller) as AsyncIterable<unknown>) {
         if (ended.signal.aborted) throw ended.signal.reason;
         meter.sent?.add();

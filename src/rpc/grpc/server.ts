@@ -286,8 +286,9 @@ function streamingHandler(
   return async (call) => {
     const running = meter.begin(carrierOf(call.metadata));
     const caller = callerOf(call);
-    const unfollow = authenticator.follow(caller.principal, caller.abort);
+    let unfollow = () => {};
     try {
+      unfollow = authenticator.follow(caller.principal, caller.abort);
       for await (const message of work(readable(call.request), caller) as AsyncIterable<unknown>) {
         if (caller.signal.aborted) {
           if (isUnauthenticated(caller.signal.reason)) throw caller.signal.reason;
