@@ -255,6 +255,12 @@ export const settings = {
     about: 'For how many days the history, the contentions and the owners of files are kept; 0 is for ever.',
     ...whole(0, 36_500),
   }),
+  retentionAuditDays: setting({
+    variable: 'LEASEHOLD_RETENTION_AUDIT_DAYS',
+    default: 365,
+    about: 'For how many days the audit is kept; 0 is for ever.',
+    ...whole(0, 36_500),
+  }),
   poolMax: setting({
     variable: 'LEASEHOLD_POOL_MAX',
     default: 10,

@@ -68,6 +68,7 @@ const badValues: Record<string, readonly string[]> = {
   LEASEHOLD_RETENTION_EVENTS_DAYS: ['-1', '36501', '30d'],
   LEASEHOLD_RETENTION_SAMPLES_DAYS: ['-1', '36501', ' '],
   LEASEHOLD_RETENTION_FILES_DAYS: ['-1', '36501', 'never'],
+  LEASEHOLD_RETENTION_AUDIT_DAYS: ['-1', '36501', 'forever'],
   LEASEHOLD_POOL_MAX: [...numbers, '1', '1001'],
   LEASEHOLD_DATABASE_WAIT_S: [...numbers.filter((text) => text !== '0'), '3601'],
   OTEL_EXPORTER_OTLP_ENDPOINT: ['nowhere', 'postgres://host', 'grpc://host:4317', '127.0.0.1:4318', 'http'],

@@ -144,6 +144,7 @@ export class Services {
       retention: {
         jobs: settings.retentionJobsDays,
         files: settings.retentionFilesDays,
+        audit: settings.retentionAuditDays,
       },
       log,
     });

@@ -106,7 +106,12 @@ async function initOrm({ log }: DatabaseOptions, place: object) {
     ensureDatabase: false,
     // The server reads nothing through the views. `job_events` has partitions, which an entity cannot
     // describe; see `store/sql/events/partitions.ts`.
-    schemaGenerator: { skipTables: ['job_events'], skipViews: [...contractViewNames] },
+    schemaGenerator: {
+      skipTables: ['job_events'],
+      skipViews: [...contractViewNames],
+      // Migrations write triggers; the entities do not know them.
+      ignoreTriggers: true,
+    },
     timezone: 'Z',
     logger: (message: string) => log.debug(message),
     ...place,

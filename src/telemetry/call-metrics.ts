@@ -135,6 +135,11 @@ export class RunningCall {
     this.#trace = trace;
   }
 
+  /** The trace that the call belongs to; undefined without tracing. */
+  get traceId(): string | undefined {
+    return this.#trace?.span.traceId;
+  }
+
   /** Does the work of the call; batches and transactions in it become part of its trace. */
   run<T>(work: () => T): T {
     return this.#trace ? this.#trace.tracing.within(this.#trace.span, work) : work();

@@ -144,6 +144,10 @@ class OtlpSpan implements Span {
     return this.span.isRecording();
   }
 
+  get traceId(): string {
+    return this.span.spanContext().traceId;
+  }
+
   note(attributes: Attributes): void {
     this.span.setAttributes(attributes);
   }

@@ -11,6 +11,7 @@ export type Attributes = Readonly<Record<string, string | number>>;
 
 /** A span that has not ended. */
 export interface Span {
+  readonly traceId: string;
   /** Adds attributes. */
   note(attributes: Attributes): void;
   end(attributes: Attributes, failed: boolean): void;

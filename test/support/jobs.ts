@@ -27,6 +27,7 @@ export const engineSettings: EngineSettings = {
   rateSubmit: 0,
   rateRead: 0,
   rateBurstS: 10,
+  retentionAuditDays: 365,
 };
 
 export const silentLog = createLog({ level: 'silent', human: false });

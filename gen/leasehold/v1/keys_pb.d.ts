@@ -481,6 +481,20 @@ export declare type ListAuditEventsRequest = Message<"leasehold.v1.ListAuditEven
    * @generated from field: string cursor = 5;
    */
   cursor: string;
+
+  /**
+   * Only events before then.
+   *
+   * @generated from field: google.protobuf.Timestamp until = 6;
+   */
+  until?: Timestamp | undefined;
+
+  /**
+   * `done` or `denied`.
+   *
+   * @generated from field: string outcome = 7;
+   */
+  outcome: string;
 };
 
 /**
@@ -527,7 +541,7 @@ export declare type AuditEvent = Message<"leasehold.v1.AuditEvent"> & {
   ts?: Timestamp | undefined;
 
   /**
-   * How the caller proved who it is.
+   * How the caller proved who it is; `system` for the server itself, `anonymous` without a valid credential.
    *
    * @generated from field: string principal_kind = 3;
    */
@@ -558,6 +572,9 @@ export declare type AuditEvent = Message<"leasehold.v1.AuditEvent"> & {
   peer: string;
 
   /**
+   * `keys.create`, `keys.rotate`, `keys.revoke`, `keys.new_address`, `capacity.set`, `files.instruct`, `jobs.retry`,
+   * `jobs.retry_dead_letters`, `jobs.cancel`, `server.start_insecure`, `access.unauthenticated`, `access.denied`.
+   *
    * @generated from field: string action = 8;
    */
   action: string;
@@ -583,6 +600,20 @@ export declare type AuditEvent = Message<"leasehold.v1.AuditEvent"> & {
    * @generated from field: string trace_id = 12;
    */
   traceId: string;
+
+  /**
+   * The RPC, or method and path of the REST route; empty where no call was made.
+   *
+   * @generated from field: string method = 13;
+   */
+  method: string;
+
+  /**
+   * How many refusals of the same caller, for the same reason, in the same second it stands for besides.
+   *
+   * @generated from field: int32 left_out = 14;
+   */
+  leftOut: number;
 };
 
 /**
@@ -669,7 +700,7 @@ export declare const KeysService: GenService<{
     output: typeof WhoAmIResponseSchema;
   },
   /**
-   * Lists privileged acts and refused attempts, the newest first.
+   * Lists privileged acts and refused calls, the newest first. The credential's scopes must reach everything.
    *
    * @generated from rpc leasehold.v1.KeysService.ListAuditEvents
    */

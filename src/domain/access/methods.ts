@@ -51,7 +51,7 @@ export const rpcAccess: Readonly<Record<string, Access>> = {
   'leasehold.v1.KeysService/GetKey': 'keys.manage',
   'leasehold.v1.KeysService/RotateKey': 'keys.manage',
   'leasehold.v1.KeysService/RevokeKey': 'keys.manage',
-  'leasehold.v1.KeysService/ListAuditEvents': 'keys.manage',
+  'leasehold.v1.KeysService/ListAuditEvents': 'audit.read',
   'leasehold.v1.KeysService/WhoAmI': 'any',
 };
 
@@ -115,7 +115,7 @@ export const routeAccess: Readonly<Record<string, Access>> = {
   'GET /api/access/keys/{key_id}': 'keys.manage',
   'POST /api/access/keys/{key_id}/rotate': 'keys.manage',
   'POST /api/access/keys/{key_id}/revoke': 'keys.manage',
-  'GET /api/access/audit': 'keys.manage',
+  'GET /api/access/audit': 'audit.read',
 };
 
 /** What is not listed is for administrators alone. */

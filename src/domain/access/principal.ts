@@ -2,7 +2,7 @@ import type { Role } from './roles.ts';
 import { everything, nothing, type Scopes } from './scopes.ts';
 
 /** How a caller proved who it is. */
-export const principalKinds = ['key', 'jwt', 'cert', 'session', 'local', 'system'] as const;
+export const principalKinds = ['key', 'jwt', 'cert', 'session', 'local', 'system', 'anonymous'] as const;
 
 export type PrincipalKind = (typeof principalKinds)[number];
 
@@ -28,7 +28,7 @@ export interface Principal {
 
 /** May do nothing: the default where a principal is missing. */
 export const anonymous: Principal = {
-  kind: 'key',
+  kind: 'anonymous',
   id: '',
   name: '',
   roles: [],

@@ -41,6 +41,7 @@ const grants = {
   'capacity.set': { operator: 'all', admin: 'all' },
   'system.read': { observer: 'all', operator: 'all', admin: 'all' },
   'keys.manage': { admin: 'scope' },
+  'audit.read': { admin: 'all' },
 } as const satisfies Record<string, Grants>;
 
 export type Permission = keyof typeof grants;

@@ -1,4 +1,5 @@
 import Type from 'typebox';
+import { auditOutcomes } from '../access/audit.ts';
 import { roles } from '../access/roles.ts';
 import type { scopeKinds } from '../access/scopes.ts';
 import { limits } from '../limits.ts';
@@ -77,8 +78,12 @@ export const ListAudit = Type.Object({
   since: optional(
     Type.String({ format: 'date-time', maxLength: 40, description: 'Only events since then.' }),
   ),
+  until: optional(
+    Type.String({ format: 'date-time', maxLength: 40, description: 'Only events before then.' }),
+  ),
   principal_id: optional(name('Only acts of this principal.')),
   action: optional(name('Only this act.')),
+  outcome: optional(Type.Enum([...auditOutcomes], { description: 'Only acts with this outcome.' })),
   limit: optional(pageSize(200, 50, 'The most events of a page.')),
   cursor: optional(cursorOf(20, numberCursor)),
 });

@@ -28,16 +28,24 @@ export function keyDraftOf(command: CreateKey, nowMs: number): KeyDraft {
 export const scopesOf = (given: NonNullable<CreateKey['scopes']>): Scopes =>
   Object.fromEntries(scopeKinds.map((kind) => [kind, given[kind] ?? []])) as unknown as Scopes;
 
-export function auditFilterOf({ since, principal_id, action, limit, cursor }: ListAudit): AuditFilter {
-  const sinceMs = since == null ? null : Date.parse(since);
-  if (sinceMs !== null && Number.isNaN(sinceMs)) throw invalid('since', `is no time: ${printable(since)}`);
+export function auditFilterOf(command: ListAudit): AuditFilter {
+  const { since, until, principal_id, action, outcome, limit, cursor } = command;
   if (cursor && !/^\d{1,18}$/.test(cursor))
     throw invalid('cursor', `is not one of ours: ${printable(cursor)}`);
   return {
     cursor: cursor || null,
-    sinceMs,
+    sinceMs: timeIn('since', since),
+    untilMs: timeIn('until', until),
     principalId: principal_id ?? null,
     action: action ?? null,
+    outcome: outcome ?? null,
     limit: limit ?? limits.pageRowsDefault,
   };
+}
+
+function timeIn(field: string, text: string | null | undefined): number | null {
+  if (text == null) return null;
+  const ms = Date.parse(text);
+  if (Number.isNaN(ms)) throw invalid(field, `is no time: ${printable(text)}`);
+  return ms;
 }

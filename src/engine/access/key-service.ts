@@ -1,5 +1,5 @@
 /** Creates, rotates, revokes and lists keys, and writes each of these acts into the audit. */
-import type { AuditEvent } from '../../domain/access/audit.ts';
+import type { AuditAction, AuditEvent } from '../../domain/access/audit.ts';
 import type { Key, KeyDraft } from '../../domain/access/key.ts';
 import { newKeyId, newKeyText } from '../../domain/access/key-text.ts';
 import type { Principal } from '../../domain/access/principal.ts';
@@ -22,6 +22,7 @@ import {
 import type { Caller } from '../context/engine-context.ts';
 import type { Page } from '../jobs/job-queries.ts';
 import { denied } from './access-control.ts';
+import { audited, detailOf } from './audited.ts';
 import { auditFilterOf, keyDraftOf } from './key-requests.ts';
 
 /** Keys that may exist at once, revoked ones included, because servers keep all of them in memory. */
@@ -62,7 +63,10 @@ export class KeyService {
         },
       );
       if (!inserted) throw new Error('the new key was not found');
-      await recordAudit(sql, eventOf(caller, 'keys.create', keyId, `name=${draft.name}`));
+      await recordAudit(
+        sql,
+        audited(caller, { action: 'keys.create', target: keyId, detail: createdDetail(draft) }),
+      );
       return inserted;
     }, caller.signal);
     return { key: withoutHashes(key), text };
@@ -71,7 +75,7 @@ export class KeyService {
   async rotate(keyId: string, command: { overlap_s?: number | null }, caller: Caller): Promise<FreshKey> {
     const overlapS = command.overlap_s ?? overlapDefaultS;
     const { text, hash } = newKeyText(keyId);
-    const key = await this.#change(keyId, caller, 'keys.rotate', `overlap=${overlapS}s`, (sql) =>
+    const key = await this.#change(keyId, caller, 'keys.rotate', `overlap_s=${overlapS}`, (sql) =>
       rotateKey(sql, { keyId, secretHash: hash, overlapS }),
     );
     return { key, text };
@@ -104,7 +108,7 @@ export class KeyService {
   async #change(
     keyId: string,
     caller: Caller,
-    action: string,
+    action: AuditAction,
     detail: string | null,
     write: (sql: Parameters<typeof findKey>[0]) => Promise<StoredKey | undefined>,
   ): Promise<Key> {
@@ -113,11 +117,18 @@ export class KeyService {
       if (!before || !isWithin(caller.principal, before)) throw keyNotFound(keyId);
       const after = await write(sql);
       if (!after) throw new DomainError('illegal_transition', `the key ${keyId} is revoked`);
-      await recordAudit(sql, eventOf(caller, action, keyId, detail));
+      await recordAudit(sql, audited(caller, { action, target: keyId, detail }));
       return withoutHashes(after);
     }, caller.signal);
   }
 }
+
+const createdDetail = ({ name, roles, expiresAtMs }: KeyDraft): string | null =>
+  detailOf({
+    name,
+    roles: roles.join(','),
+    expires_at: expiresAtMs === null ? 'never' : new Date(expiresAtMs).toISOString(),
+  });
 
 const nameInUse = (name: string): DomainError =>
   new DomainError('duplicate_request', `a key with the name ${printable(name)} is in use`, { field: 'name' });
@@ -136,19 +147,3 @@ function requireNoMore(principal: Principal, draft: KeyDraft): void {
   if (!isWithin(principal, draft))
     throw denied('the key would reach further than the credential that creates it');
 }
-
-export const eventOf = (
-  { principal, peer }: Caller,
-  action: string,
-  target: string | null,
-  detail: string | null,
-): Omit<AuditEvent, 'auditId' | 'atMs'> => ({
-  principal,
-  requestedBy: null,
-  peer,
-  action,
-  target,
-  outcome: 'done',
-  detail,
-  traceId: null,
-});

@@ -18,6 +18,10 @@ export interface Caller {
   peer: string;
   /** Who calls, as its credential proves. */
   principal: Principal;
+  /** The RPC or the route, for the audit. */
+  method?: string;
+  /** The trace of the call, where calls are traced. */
+  traceId?: string | undefined;
   /** Fires when the deadline has passed or the caller has disconnected. */
   signal?: AbortSignal | undefined;
 }
@@ -38,6 +42,7 @@ export interface EngineSettings {
   rateSubmit: number;
   rateRead: number;
   rateBurstS: number;
+  retentionAuditDays: number;
 }
 
 /**

@@ -4,7 +4,8 @@ import { mayBorrow } from '../../domain/files/file-lending.ts';
 import { livenessOf, type Owner } from '../../domain/files/file-owners.ts';
 import type { InstructBlocker } from '../../domain/requests/files.ts';
 import { isUuid } from '../../lib/uuid.ts';
-import type { Sql } from '../../store/connection/sql.ts';
+import type { EntitySql, Sql } from '../../store/connection/sql.ts';
+import { recordAudit } from '../../store/sql/access/audit.ts';
 import {
   type ContendedFile,
   keepInstructionFor,
@@ -12,6 +13,7 @@ import {
 } from '../../store/sql/files/contentions.ts';
 import { lockOwners, readClock, restartIdle } from '../../store/sql/files/owners.ts';
 import { type Holder, lockFreeFiles, readFiles } from '../../store/sql/files/rows.ts';
+import { audited, detailOf } from '../access/audited.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 import { blockersOf } from './blocker-report.ts';
 import type { Again } from './file-acquire-batch.ts';
@@ -38,17 +40,19 @@ export class ContentionResolver {
     this.#context = context;
   }
 
-  async instruct(
-    contentionId: string,
-    command: InstructBlocker,
-    { peer, signal }: Caller,
-  ): Promise<InstructOutcome> {
+  async instruct(contentionId: string, command: InstructBlocker, caller: Caller): Promise<InstructOutcome> {
     if (!isUuid(contentionId)) throw contentionNotFound(contentionId);
-    const { instruction, reason = null } = command;
-    const order = { instruction, reason, actor: command.requested_by ?? peer };
-    return untilDone(this.#context, signal, (sql) =>
-      carryOut(sql, contentionId.toLowerCase(), order, undefined, signal),
-    );
+    const target = contentionId.toLowerCase();
+    const { instruction, reason = null, requested_by: requestedBy } = command;
+    const { peer, signal } = caller;
+    const order = { instruction, reason, actor: requestedBy ?? peer };
+    return untilDone(this.#context, signal, async (sql) => {
+      const outcome = await carryOut(sql, target, order, undefined, signal);
+      if (outcome.kind === 'again') return outcome;
+      const detail = detailOf({ instruction, outcome: outcome.kind, reason });
+      await recordAudit(sql, audited(caller, { action: 'files.instruct', target, detail, requestedBy }));
+      return outcome;
+    });
   }
 }
 
@@ -68,7 +72,7 @@ export async function applyStoredInstruction(
 async function untilDone<T extends { kind: string } | undefined>(
   { database, outageMonitor, fileReaper, publisher }: EngineContext,
   signal: AbortSignal | undefined,
-  work: (sql: Sql) => Promise<T | Again>,
+  work: (sql: EntitySql) => Promise<T | Again>,
 ): Promise<T> {
   await outageMonitor.ensureFresh();
   for (let attempt = 1; attempt <= attemptsMax; attempt++) {

@@ -1,3 +1,4 @@
+import type { AuditDraft } from '../../domain/access/audit.ts';
 import { jobNotFound } from '../../domain/errors.ts';
 import {
   type CancelDecision,
@@ -13,7 +14,8 @@ import { limits } from '../../domain/limits.ts';
 import type { OperatorRequest, RetryJobs, UpdateJobStatus } from '../../domain/requests/scheduler.ts';
 import { LockAwareBatcher, type RowLocked, rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import { isUuid } from '../../lib/uuid.ts';
-import type { Sql } from '../../store/connection/sql.ts';
+import type { EntitySql, Sql } from '../../store/connection/sql.ts';
+import { recordAudit } from '../../store/sql/access/audit.ts';
 import { type NewEvent, writeEvents } from '../../store/sql/events/write.ts';
 import { findDeadLetters } from '../../store/sql/jobs/find.ts';
 import type { LockedJob } from '../../store/sql/jobs/lock.ts';
@@ -27,13 +29,14 @@ import {
 } from '../../store/sql/jobs/update.ts';
 import { streamsOf } from '../../store/sql/streams/depths.ts';
 import { ackMessages, addMessages, sentAmong } from '../../store/sql/streams/messages.ts';
+import { audited, detailOf } from '../access/audited.ts';
 import type { CommitEffects } from '../context/commit-effects.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { lockDecidable } from './lock-decidable.ts';
 
 type ChangeCall = { jobId: string } & (
   | { kind: 'status'; command: UpdateJobStatus; peer: string }
-  | { kind: 'cancel'; command: OperatorRequest; peer: string }
+  | { kind: 'cancel'; command: OperatorRequest; peer: string; caller: Caller }
 );
 
 /** Maximum changes of one transaction. */
@@ -65,19 +68,24 @@ export class JobUpdater {
     return this.#run({ kind: 'status', jobId: jobId.toLowerCase(), command, peer }, signal);
   }
 
-  async cancel(jobId: string, command: OperatorRequest, { peer, signal }: Caller): Promise<Job> {
+  async cancel(jobId: string, command: OperatorRequest, caller: Caller): Promise<Job> {
     if (!isUuid(jobId)) throw jobNotFound(jobId);
-    return this.#run({ kind: 'cancel', jobId: jobId.toLowerCase(), command, peer }, signal);
+    const { peer, signal } = caller;
+    return this.#run({ kind: 'cancel', jobId: jobId.toLowerCase(), command, peer, caller }, signal);
   }
 
-  async retry(jobId: string, command: OperatorRequest, { peer, signal }: Caller): Promise<Job> {
+  async retry(jobId: string, command: OperatorRequest, caller: Caller): Promise<Job> {
     if (!isUuid(jobId)) throw jobNotFound(jobId);
+    const { peer, signal } = caller;
     const { job, retried } = await this.#context.database.transaction(async (sql) => {
       for (;;) {
         const retried = await this.#retry(sql, [jobId], command, peer);
         const found = (await readJobs(sql, [jobId], signal)).get(jobId.toLowerCase());
         if (!found) throw jobNotFound(jobId);
-        if (retried.jobsChanged.length > 0) return { job: found.job, retried };
+        if (retried.jobsChanged.length > 0) {
+          await recordAudit(sql, actOn(found.job.jobId, 'jobs.retry', command, caller));
+          return { job: found.job, retried };
+        }
         // A job that may be retried has ended between the two statements.
         if (!allows('retry', found.job.state)) throw illegal(found.job.state, 'QUEUED');
       }
@@ -87,7 +95,8 @@ export class JobUpdater {
   }
 
   /** Retries dead letters, the oldest first, and returns their ids. */
-  async retryDeadLetters(command: RetryJobs, { peer, signal }: Caller): Promise<string[]> {
+  async retryDeadLetters(command: RetryJobs, caller: Caller): Promise<string[]> {
+    const { peer, signal } = caller;
     const retried = await this.#context.database.transaction(async (sql) => {
       const jobIds = await findDeadLetters(
         sql,
@@ -100,7 +109,10 @@ export class JobUpdater {
         },
         signal,
       );
-      return this.#retry(sql, jobIds, command, peer);
+      const done = await this.#retry(sql, jobIds, command, peer);
+      const { length } = done.jobsChanged;
+      if (length > 0) await recordAudit(sql, retriedDeadLetters(length, command, caller));
+      return done;
     }, signal);
     this.#context.publisher.publish(retried);
     return retried.jobsChanged;
@@ -172,6 +184,7 @@ class ChangeBatch {
   readonly #live = new Map<string, LiveChange>();
   readonly #endings = new Map<string, Ending>();
   readonly #events: NewEvent[] = [];
+  readonly #audited: AuditDraft[] = [];
   /** Leases whose workers are asked to stop. */
   readonly #asked: string[] = [];
   /** Number of requeued jobs. */
@@ -194,7 +207,7 @@ class ChangeBatch {
     if (ending) return changeOfTerminalJob(call, ending.state);
     try {
       if (call.kind === 'status') this.#updateStatus(job, call.command, call.peer);
-      else this.#cancel(job, call.command, call.peer);
+      else this.#cancel(job, call.command, call.caller);
       return undefined;
     } catch (error) {
       if (error instanceof Error) return error;
@@ -220,10 +233,11 @@ class ChangeBatch {
     };
   }
 
-  async write(sql: Sql): Promise<void> {
+  async write(sql: EntitySql): Promise<void> {
     await changeLiveJobs(sql, [...this.#live.values()]);
     await endJobs(sql, [...this.#endings.values()]);
     await writeEvents(sql, this.#events);
+    await recordAudit(sql, ...this.#audited);
   }
 
   #updateStatus(job: LockedJob, command: UpdateJobStatus, peer: string): void {
@@ -245,14 +259,17 @@ class ChangeBatch {
     this.#requeued++;
   }
 
-  #cancel(job: LockedJob, command: OperatorRequest, peer: string): void {
+  #cancel(job: LockedJob, command: OperatorRequest, caller: Caller): void {
     const decision: CancelDecision = decideCancel(job.state);
     const event = {
       jobId: job.jobId,
       from: job.state,
-      actor: command.requested_by ?? peer,
+      actor: command.requested_by ?? caller.peer,
       data: reasonOf(command),
     };
+    const isEffective = decision.kind === 'end' || !job.cancelRequested;
+    if (isEffective && isOperator(caller))
+      this.#audited.push(actOn(job.jobId, 'jobs.cancel', command, caller));
     if (decision.kind === 'end') {
       this.#endings.set(job.jobId, { jobId: job.jobId, state: 'CANCELED', error: null });
       this.#events.push({ ...event, type: 'JOB_CANCELED', to: 'CANCELED' });
@@ -286,3 +303,25 @@ function changeOfTerminalJob(call: ChangeCall, state: State): Error | undefined 
 }
 
 const reasonOf = ({ reason }: OperatorRequest) => ({ reason: reason ?? null });
+
+/** A submitter's cancellation is no privileged act, and is frequent. So is one without authentication. */
+const isOperator = ({ principal: { kind, roles } }: Caller): boolean =>
+  kind !== 'local' && roles.some((role) => role === 'operator' || role === 'admin');
+
+const actOn = (
+  jobId: string,
+  action: 'jobs.retry' | 'jobs.cancel',
+  { requested_by: requestedBy, reason }: OperatorRequest,
+  caller: Caller,
+): AuditDraft => audited(caller, { action, target: jobId, requestedBy, detail: detailOf({ reason }) });
+
+const retriedDeadLetters = (jobs: number, command: RetryJobs, caller: Caller): AuditDraft => {
+  const { stream, addon_id, job_type, error_code, reason, requested_by: requestedBy } = command;
+  const detail = detailOf({ jobs, addon_id, job_type, error_code, reason });
+  return audited(caller, {
+    action: 'jobs.retry_dead_letters',
+    target: stream ?? null,
+    requestedBy,
+    detail,
+  });
+};

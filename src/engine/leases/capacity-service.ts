@@ -7,6 +7,7 @@
  * because they cost more than the total capacity return to the queue when the total has changed.
  */
 
+import type { AuditDraft } from '../../domain/access/audit.ts';
 import { invalid, printable } from '../../domain/errors.ts';
 import { type CapacityChange, capacityOf } from '../../domain/leases/capacity.ts';
 import type { Capacity } from '../../domain/leases/lease.ts';
@@ -14,6 +15,7 @@ import { limits } from '../../domain/limits.ts';
 import type { ListCapacityChanges, SetCapacity } from '../../domain/requests/scheduler.ts';
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
+import { recordAudit } from '../../store/sql/access/audit.ts';
 import {
   auditCapacity,
   findCapacity,
@@ -29,6 +31,7 @@ import {
 import { unparkJobs } from '../../store/sql/queue/candidates.ts';
 import { streamsOf } from '../../store/sql/streams/depths.ts';
 import type { RoundMeter } from '../../telemetry/service-metrics.ts';
+import { audited, detailOf } from '../access/audited.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 import type { Page } from '../jobs/job-queries.ts';
 
@@ -70,10 +73,11 @@ export class CapacityService implements Service {
       requestedBy: command.requested_by ?? caller.peer,
       reason: command.reason ?? null,
     };
-    const change = await database.transaction(
-      (sql) => changeCapacity(sql, wish, capacityTotal),
-      caller.signal,
-    );
+    const change = await database.transaction(async (sql) => {
+      const changed = await changeCapacity(sql, wish, capacityTotal);
+      if (changed) await recordAudit(sql, auditOf(changed, command, caller));
+      return changed;
+    }, caller.signal);
     if (change) {
       const { requestedBy, reason, before, after } = change;
       this.#log.info('the capacity was changed', { requestedBy, reason, before, after });
@@ -152,3 +156,19 @@ export class CapacityService implements Service {
     }
   }
 }
+
+const auditOf = (
+  { before, after }: Pick<CapacityChange, 'before' | 'after'>,
+  { requested_by, reason }: SetCapacity,
+  caller: Caller,
+): AuditDraft =>
+  audited(caller, {
+    action: 'capacity.set',
+    target: 'capacity',
+    requestedBy: requested_by,
+    detail: detailOf({
+      total: `${before.total}->${after.total}`,
+      busy_rating: `${before.busyRating}->${after.busyRating}`,
+      reason,
+    }),
+  });

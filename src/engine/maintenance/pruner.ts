@@ -1,6 +1,6 @@
 /**
  * Deletes rows older than their retention: ended jobs with their outcomes and leases; outages; closed
- * contentions, ended owners, files without a holder, and file events.
+ * contentions, ended owners, files without a holder, and file events; audit events.
  *
  * Guarantees:
  * - A job exists as a whole or not at all, and stays its whole retention, counted from its end.

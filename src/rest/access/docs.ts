@@ -87,7 +87,8 @@ export const accessAbout = operations('Access', {
     errors: ['not_found'],
   },
   listAuditEvents: {
-    summary: 'List privileged acts and refused attempts; the newest first',
+    summary: 'List privileged acts and refused calls; the newest first',
+    details: "The credential's scopes must reach everything.",
     query: ListAudit,
     answers: {
       200: answer(
@@ -101,11 +102,13 @@ export const accessAbout = operations('Access', {
               principal: { kind: 'key', id: '0aB1cD2eF3gH', name: 'ops' },
               requested_by: null,
               peer: '192.0.2.9',
+              method: 'POST /api/access/keys',
               action: 'keys.create',
               target: key.key_id,
               outcome: 'done',
-              detail: 'name=render-worker',
+              detail: 'name=render-worker roles=worker expires_at=2027-02-17T08:00:00.000Z',
               trace_id: null,
+              left_out: 0,
             },
           ],
           next_cursor: null,

@@ -1,5 +1,5 @@
 import Type, { type Static } from 'typebox';
-import type { AuditEvent } from '../../domain/access/audit.ts';
+import { type AuditAction, type AuditEvent, auditActions, auditOutcomes } from '../../domain/access/audit.ts';
 import type { Key } from '../../domain/access/key.ts';
 import { type Principal, principalKinds } from '../../domain/access/principal.ts';
 import { permissions, reachOf, roles } from '../../domain/access/roles.ts';
@@ -71,11 +71,15 @@ export const AuditEventBody = entity('AuditEvent', 'A privileged act, or a refus
   ),
   requested_by: orNull(word('The name that the caller gave itself, which nothing proves.')),
   peer: word("The caller's address."),
-  action: word('The act, for programs.'),
+  method: orNull(word('The RPC or the route; null where no call was made.')),
+  action: oneOf(Object.keys(auditActions) as AuditAction[], 'The act.'),
   target: orNull(word('What it was about.')),
-  outcome: oneOf(['done', 'denied'] as const, 'Whether it was carried out.'),
+  outcome: oneOf(auditOutcomes, 'Whether it was carried out.'),
   detail: orNull(word('More about it.')),
   trace_id: orNull(word('The trace of the call.')),
+  left_out: whole(
+    'How many refusals of the same caller, for the same reason, in the same second it stands for besides.',
+  ),
 });
 
 const timeOf = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());
@@ -123,9 +127,11 @@ export const auditEventBody = (event: AuditEvent): Static<typeof AuditEventBody>
   principal: { kind: event.principal.kind, id: event.principal.id, name: event.principal.name },
   requested_by: event.requestedBy,
   peer: event.peer,
+  method: event.method,
   action: event.action,
   target: event.target,
   outcome: event.outcome,
   detail: event.detail,
   trace_id: event.traceId,
+  left_out: event.leftOut,
 });

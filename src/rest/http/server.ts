@@ -254,9 +254,16 @@ export class HttpServer {
     response.on('close', () => {
       if (!response.writableFinished) gone.abort(new DomainError('canceled', 'the caller has gone'));
     });
-    const caller: Caller = { peer: peerOf(request), principal, signal: gone.signal };
     const route = `${match.route.method} ${match.route.path}`;
     const running = (this.#meters.get(match.route) ?? this.#lost).begin(headersOf(request));
+    const { traceId } = running;
+    const caller: Caller = {
+      peer: peerOf(request),
+      principal,
+      method: route,
+      traceId,
+      signal: gone.signal,
+    };
     let answer: RestResponse;
     try {
       answer = await running.run(() => serve(match, request, caller, this.#receiving));

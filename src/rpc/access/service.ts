@@ -74,8 +74,10 @@ export function keysImplementation({ keys }: Engine): Implementation<typeof Keys
     async listAuditEvents(request, caller) {
       const command = parse.listAudit({
         since: toIso(request.since, 'since'),
+        until: toIso(request.until, 'until'),
         principal_id: request.principalId || undefined,
         action: request.action || undefined,
+        outcome: request.outcome || undefined,
         limit: request.limit || undefined,
         cursor: request.cursor,
       });
@@ -128,4 +130,6 @@ const auditMessage = (event: AuditEvent): AuditEventMessage =>
     outcome: event.outcome,
     detail: event.detail ?? '',
     traceId: event.traceId ?? '',
+    method: event.method ?? '',
+    leftOut: event.leftOut,
   });

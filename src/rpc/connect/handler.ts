@@ -25,7 +25,7 @@ import type { Caller } from '../../engine/context/engine-context.ts';
 import type { ReceiveBudget } from '../../lib/http/receive-budget.ts';
 import { compressFromBytes } from '../../lib/http/response.ts';
 import type { Log } from '../../lib/log.ts';
-import { type CallMeter, type Carrier, headersOf } from '../../telemetry/call-metrics.ts';
+import { type CallMeter, type Carrier, headersOf, type RunningCall } from '../../telemetry/call-metrics.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import { endCall } from '../call-outcome.ts';
 import { toConnectError } from '../errors.ts';
@@ -212,7 +212,7 @@ const unary =
   async (request: unknown, context: HandlerContext) => {
     context.values.get(arrivalKey).reached = true;
     const running = meter.begin(carrierIn(context));
-    const caller = callerOf(context);
+    const caller = callerOf(context, name, running);
     try {
       const response = await running.run(() => work(request, caller));
       const message =
@@ -231,7 +231,7 @@ const streaming = ({ name, work, meter, log }: Handled, authenticator: Authentic
     context.values.get(arrivalKey).reached = true;
     const running = meter.begin(carrierIn(context));
     const ended = new AbortController();
-    const usual = callerOf(context);
+    const usual = callerOf(context, name, running);
     const caller = { ...usual, signal: AbortSignal.any([context.signal, ended.signal]) };
     let unfollow = () => {};
     try {
@@ -258,9 +258,11 @@ const carrierIn =
   (name) =>
     requestHeader.get(name) ?? undefined;
 
-const callerOf = (context: HandlerContext): Caller => ({
+const callerOf = (context: HandlerContext, method: string, { traceId }: RunningCall): Caller => ({
   peer: context.values.get(peerKey),
   principal: context.values.get(principalKey),
+  method,
+  traceId,
   signal: context.signal,
 });
 

@@ -1,5 +1,6 @@
 import type { ServerUnaryCall, ServerWritableStream } from '@grpc/grpc-js';
 import type { Caller } from '../../engine/context/engine-context.ts';
+import type { RunningCall } from '../../telemetry/call-metrics.ts';
 import { principalOf } from './admission.ts';
 import { goneBecause } from './status.ts';
 
@@ -16,11 +17,15 @@ export interface GrpcCaller extends Caller {
  */
 export function callerOf(
   call: ServerUnaryCall<unknown, unknown> | ServerWritableStream<unknown, unknown>,
+  method: string,
+  { traceId }: RunningCall,
 ): GrpcCaller {
   const controller = new AbortController();
   const caller: GrpcCaller = {
     peer: call.getPeer(),
     principal: principalOf(call.metadata),
+    method,
+    traceId,
     signal: controller.signal,
     abort: (reason) => controller.abort(reason),
     answered: false,

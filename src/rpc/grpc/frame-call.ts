@@ -123,6 +123,8 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
     const caller: Caller = {
       peer: this.#call.getPeer(),
       principal: principalOf(metadata),
+      method: this.#method.name,
+      traceId: this.#running.traceId,
       signal: this.#gone.signal,
     };
     this.#unfollow = this.#authenticator.follow(caller.principal, (error) => {

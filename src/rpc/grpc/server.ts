@@ -265,7 +265,7 @@ interface Handled {
 function unaryHandler({ name, work, meter, log }: Handled): handleUnaryCall<unknown, unknown> {
   return async (call, callback) => {
     const running = meter.begin(carrierOf(call.metadata));
-    const caller = callerOf(call);
+    const caller = callerOf(call, name, running);
     try {
       const response = await running.run(() => work(readable(call.request), caller));
       caller.answered = true;
@@ -285,7 +285,7 @@ function streamingHandler(
 ): handleServerStreamingCall<unknown, unknown> {
   return async (call) => {
     const running = meter.begin(carrierOf(call.metadata));
-    const caller = callerOf(call);
+    const caller = callerOf(call, name, running);
     let unfollow = () => {};
     try {
       unfollow = authenticator.follow(caller.principal, caller.abort);

@@ -39,11 +39,22 @@ export const AuthState = defineEntity({
   properties: { auth_state_id: p.smallint().primary().autoincrement(false), revision: p.bigint('string') },
 });
 
-/** Privileged acts. Rows are inserted and, when they are old, deleted. */
+/** Privileged acts and refused calls. Old rows are deleted; triggers refuse every other change. */
 export const AuditEventRow = defineEntity({
   name: 'AuditEventRow',
   tableName: 'audit_events',
-  indexes: [{ name: 'audit_events_at', properties: ['at'] }],
+  indexes: [
+    { name: 'audit_events_at', properties: ['at'] },
+    { name: 'audit_events_action', properties: ['action', 'audit_id'] },
+    { name: 'audit_events_principal', properties: ['principal_id', 'audit_id'] },
+  ],
+  uniques: [
+    {
+      name: 'audit_events_addresses',
+      properties: ['principal_id', 'peer'],
+      where: { action: 'keys.new_address' },
+    },
+  ],
   properties: {
     audit_id: p.bigint('string').primary().autoincrement(),
     at: p.datetime(),
@@ -57,6 +68,8 @@ export const AuditEventRow = defineEntity({
     outcome: p.text(),
     detail: p.text().nullable(),
     trace_id: p.text().nullable(),
+    method: p.text().nullable(),
+    left_out: p.integer().default(0),
   },
 });
 

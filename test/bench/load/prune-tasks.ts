@@ -34,7 +34,7 @@ async function open(place: FloorPlace): Promise<Pruning> {
   const { openStore } = await import('./seed.ts');
   const database = await openStore(place);
   const log = createLog({ level: 'warn', human: true });
-  const pruner = new Pruner({ database, retention: { jobs: 30, files: 30 }, log });
+  const pruner = new Pruner({ database, retention: { jobs: 30, files: 30, audit: 365 }, log });
   pruning = { database, pruner };
   return pruning;
 }

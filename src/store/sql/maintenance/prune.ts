@@ -24,7 +24,7 @@ import { held } from '../files/rows.ts';
 export const sliceRows = 500;
 
 /** The retention setting of a walk. */
-export type Retained = 'jobs' | 'files';
+export type Retained = 'jobs' | 'files' | 'audit';
 
 export interface Walk {
   name: string;
@@ -190,10 +190,12 @@ interface AgedTable {
   order: string;
   /** A condition on a row, named by its table; `time.cutoff` is the limit. */
   due: string;
+  /** Evaluated for each row before it is deleted. */
+  permit?: string;
 }
 
 /** Deletes from the head of a table up to the first row that has to stay. */
-const headStatement = ({ table, order, due }: AgedTable) =>
+const headStatement = ({ table, order, due, permit = 'null' }: AgedTable) =>
   walkStatement({
     parts: `checked as materialized (
     select null::text as place, spot, due, row_number() over () as n
@@ -201,7 +203,8 @@ const headStatement = ({ table, order, due }: AgedTable) =>
       select ctid as spot, ${due} as due from ${table} order by ${order} limit @rowsMax::int
     ) head
   ), locked as materialized (
-    select ${table}.ctid as spot from time, checked join ${table} on ${table}.ctid = checked.spot
+    select ${table}.ctid as spot, ${permit} as permit
+    from time, checked join ${table} on ${table}.ctid = checked.spot
     where checked.due and ${due} for update of ${table} skip locked
   ), deleted as (
     delete from ${table} using locked where ${table}.ctid = locked.spot returning 1 as one
@@ -231,6 +234,14 @@ const idleStreams = headStatement({
   due: 'idle_streams.idle_since < time.cutoff',
 });
 
+// The trigger of the table refuses every other deletion. The setting ends with the transaction.
+const auditEvents = headStatement({
+  table: 'audit_events',
+  order: 'at',
+  due: 'audit_events.at < time.cutoff',
+  permit: "set_config('leasehold.prunes_audit', 'on', true)",
+});
+
 export const walks: readonly Walk[] = [
   { name: 'jobs', retained: 'jobs', restMs: jobsRestMs, slice: jobs },
   { name: 'outages', retained: 'jobs', restMs, slice: outages },
@@ -239,6 +250,7 @@ export const walks: readonly Walk[] = [
   { name: 'owners', retained: 'files', restMs, slice: owners },
   { name: 'files', retained: 'files', restMs, slice: files },
   { name: 'file events', retained: 'files', restMs, slice: fileEvents },
+  { name: 'audit events', retained: 'audit', restMs, slice: auditEvents },
 ];
 
 const namesOf = (wanted: readonly Walk[]): string[] => wanted.map(({ name }) => name);
