@@ -62,16 +62,18 @@ export class FileAcquirer {
     });
   }
 
-  async acquire(request: FileRequest, { signal }: Caller): Promise<FileOutcome> {
-    let asked = request;
-    let result = await this.#batcher.attempt(asked, signal);
-    for (let attempt = 1; !isDecided(result); attempt++) {
-      if (attempt > attemptsMax)
-        throw new DomainError('unavailable', 'too many want the same files; try again');
-      if (result !== rowLocked) asked = await this.#prepareRetry(asked, result, signal);
-      result = await this.#batcher.attemptWaiting(asked, signal);
-    }
-    return result;
+  acquire(request: FileRequest, { signal }: Caller): Promise<FileOutcome> {
+    return this.#batcher.runSteps(async ({ attempt, attemptWaiting }) => {
+      let asked = request;
+      let result = await attempt(asked, signal);
+      for (let attempts = 1; !isDecided(result); attempts++) {
+        if (attempts > attemptsMax)
+          throw new DomainError('unavailable', 'too many want the same files; try again');
+        if (result !== rowLocked) asked = await this.#prepareRetry(asked, result, signal);
+        result = await attemptWaiting(asked, signal);
+      }
+      return result;
+    });
   }
 
   close(): Promise<void> {

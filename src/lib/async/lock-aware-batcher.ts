@@ -8,10 +8,13 @@
  *   stays locked therefore delays few items.
  * - Each item gets one answer or one error. An error of `flush` goes to the items of that batch only.
  *
- * Lifecycle: as in `Batcher`, for both kinds of batches. `close` waits for both.
+ * Lifecycle: as in `Batcher`, for both kinds of batches. After `close` further items are refused, and its
+ * promise settles when all accepted items have been answered, those between two attempts included.
  */
+import { DomainError } from '../../domain/errors.ts';
 import { splitByLength } from '../split-by-length.ts';
 import { Batcher, type BatcherOptions } from './batcher.ts';
+import { WaitGroup } from './wait-group.ts';
 
 /**
  * The answer of a batch on an item that must be tried again: another transaction has locked its row, or the
@@ -50,10 +53,30 @@ export type FirstBatches = Pick<
   'meter' | 'sizeMax' | 'weightMax' | 'concurrencyMax' | 'minWeightWhenBusy'
 >;
 
+/** The attempts that a caller makes one by one. */
+export interface SingleAttempts<In, Out> {
+  /** One attempt that does not wait for locks. */
+  attempt(item: In, signal: AbortSignal | undefined): Promise<Success<Out> | RowLocked>;
+  /** One attempt that waits for locks. */
+  attemptWaiting(item: In, signal: AbortSignal | undefined): Promise<Success<Out> | RowLocked>;
+}
+
 export class LockAwareBatcher<In, Out> {
   readonly #first: (items: readonly In[], signal: AbortSignal | undefined) => Promise<Attempts<Out>>;
   readonly #batcher: Batcher<readonly In[], Attempts<Out>> | undefined;
   readonly #lockedRowBatcher: Batcher<In, Out | RowLocked>;
+  /** Calls that are not answered yet. */
+  readonly #open = new WaitGroup();
+  #closed = false;
+  readonly #attempts: SingleAttempts<In, Out> = {
+    attempt: async (item, signal) => {
+      const [answer] = await this.#first([item], signal);
+      if (answer instanceof Error) throw answer;
+      return answer as Success<Out> | RowLocked;
+    },
+    attemptWaiting: (item, signal) =>
+      this.#lockedRowBatcher.run(item, signal) as Promise<Success<Out> | RowLocked>,
+  };
 
   constructor({ flush, first, lockedMeter, weigh, waitingMax }: LockAwareBatcherOptions<In, Out>) {
     let weightMax: number | undefined;
@@ -80,9 +103,11 @@ export class LockAwareBatcher<In, Out> {
   }
 
   /** The answer to one item, or rejects with its error. */
-  async run(item: In, signal?: AbortSignal): Promise<Success<Out>> {
-    const answer = await this.attempt(item, signal);
-    return answer === rowLocked ? this.#retry(item, signal) : answer;
+  run(item: In, signal?: AbortSignal): Promise<Success<Out>> {
+    return this.runSteps(async ({ attempt }) => {
+      const answer = await attempt(item, signal);
+      return answer === rowLocked ? this.#retry(item, signal) : answer;
+    });
   }
 
   /**
@@ -94,37 +119,44 @@ export class LockAwareBatcher<In, Out> {
     signal?: AbortSignal,
   ): Promise<readonly (Out | Promise<Success<Out>>)[]> {
     if (items.length === 0) return [];
-    const answers = await this.#first(items, signal);
-    if (!answers.includes(rowLocked)) return answers as readonly Out[];
-    return answers.map((answer, i) => {
-      if (answer !== rowLocked) return answer;
-      const late = this.#retry(items[i] as In, signal);
-      // A caller that has disconnected meanwhile does not await it.
-      late.catch(() => {});
-      return late;
+    return this.runSteps(async () => {
+      const answers = await this.#first(items, signal);
+      if (!answers.includes(rowLocked)) return answers as readonly Out[];
+      return answers.map((answer, i) => {
+        if (answer !== rowLocked) return answer;
+        const late = this.#track(() => this.#retry(items[i] as In, signal));
+        // A caller that has disconnected meanwhile does not await it.
+        late.catch(() => {});
+        return late;
+      });
     });
   }
 
-  /** One attempt that does not wait for locks. For callers that act between the attempts of an item. */
-  async attempt(item: In, signal?: AbortSignal): Promise<Success<Out> | RowLocked> {
-    const [answer] = await this.#first([item], signal);
-    if (answer instanceof Error) throw answer;
-    return answer as Success<Out> | RowLocked;
-  }
-
-  /** One attempt that waits for locks. */
-  attemptWaiting(item: In, signal?: AbortSignal): Promise<Success<Out> | RowLocked> {
-    return this.#lockedRowBatcher.run(item, signal) as Promise<Success<Out> | RowLocked>;
+  /** For callers that act between the attempts of an item. `close` waits for all of `steps`. */
+  runSteps<T>(steps: (attempts: SingleAttempts<In, Out>) => Promise<T>): Promise<T> {
+    if (this.#closed) return Promise.reject(new DomainError('unavailable', 'the server is shutting down'));
+    return this.#track(() => steps(this.#attempts));
   }
 
   async close(): Promise<void> {
+    this.#closed = true;
+    await this.#open.wait();
     await this.#batcher?.close();
     await this.#lockedRowBatcher.close();
   }
 
+  async #track<T>(work: () => Promise<T>): Promise<T> {
+    this.#open.add();
+    try {
+      return await work();
+    } finally {
+      this.#open.done();
+    }
+  }
+
   async #retry(item: In, signal: AbortSignal | undefined): Promise<Success<Out>> {
     for (;;) {
-      const answer = await this.attemptWaiting(item, signal);
+      const answer = await this.#attempts.attemptWaiting(item, signal);
       if (answer !== rowLocked) return answer;
     }
   }

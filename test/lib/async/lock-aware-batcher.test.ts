@@ -202,6 +202,52 @@ describe('LockAwareBatcher', () => {
     expect([first, await late]).to.deep.equal(['did a', 'did b']);
   });
 
+  it('answers an item that is between two attempts when the batcher closes', async () => {
+    let attempts = 0;
+    const { batcher, flights } = batcherWith(() => (++attempts < 4 ? rowLocked : `after ${attempts}`));
+    const alone = batcher.run('a');
+    await turn();
+    const closing = batcher.close();
+    await landAll(flights);
+    expect(await alone).to.equal('after 4');
+    await closing;
+  });
+
+  it('answers late items when the batcher closes before their second attempt', async () => {
+    const { batcher, flights } = batcherWith(lockedUntilWaiting('b'));
+    const each = batcher.runEach(['a', 'b']);
+    await turn();
+    const closing = batcher.close();
+    await landAll(flights);
+    expect(await Promise.all(await each)).to.deep.equal(['did a', 'did b']);
+    await closing;
+  });
+
+  it('waits for steps that a caller takes between two attempts when it closes', async () => {
+    const { batcher, flights } = batcherWith(lockedUntilWaiting('a'));
+    let goOn = () => {};
+    const answer = batcher.runSteps(async ({ attempt, attemptWaiting }) => {
+      await attempt('a', undefined);
+      await new Promise<void>((resolve) => {
+        goOn = resolve;
+      });
+      return attemptWaiting('a', undefined);
+    });
+    await turn();
+    flights[0]?.land();
+    let closed = false;
+    const closing = batcher.close().then(() => {
+      closed = true;
+    });
+    await landAll(flights);
+    expect(closed).to.equal(false);
+    expect(await failure(batcher.run('b'))).to.have.property('code', 'unavailable');
+    goOn();
+    await landAll(flights);
+    expect(await answer).to.equal('did a');
+    await closing;
+  });
+
   it('takes the first answers from another batcher if it is given one', async () => {
     const { batcher, flights } = batcherWith(lockedUntilWaiting(), {
       first: async (items) => items.map((item) => (item === 'b' ? rowLocked : `elsewhere ${item}`)),
