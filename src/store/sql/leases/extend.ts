@@ -49,12 +49,18 @@ const isCounted = '(live.heartbeats is not null or live.last_heartbeat_at = live
  * Whether the time since the last heartbeat is the longest since the grant. Each heartbeat tests this, and
  * few pass: only then is the time computed.
  */
-const isLongestSilence = `${isCounted}
-      and (live.longest_silence_ms is null
-        or decided.now > live.last_heartbeat_at + live.longest_silence_ms * interval '1 ms')`;
+const isLongestSilence = `${isCounted} and (
+        live.longest_silence_ms is null
+        or decided.now > live.last_heartbeat_at + live.longest_silence_ms * interval '1 ms'
+      )`;
 
-const silenceMs = `least(greatest(date_part('epoch', decided.now - live.last_heartbeat_at) * 1000, 0),
-  ${intMax})::int`;
+const silenceMs = `least(
+        greatest(date_part('epoch', decided.now - live.last_heartbeat_at) * 1000, 0), ${intMax}
+      )::int`;
+
+/** Whether the heartbeat changes more of the job than the time of its last heartbeat. */
+const isShown = `decided.state = ${stateNumber('LEASED')} or decided.progress is not null
+      or decided.message is not null`;
 
 /**
  * Locking: the statement locks rows first, then reads the clock, and then checks each row. A lease that
@@ -81,13 +87,14 @@ const extend = ({ locking, isSame, returned, answer }: ExtendParts) =>
       ['leaseIds', 'workerIds', 'tokens', 'progresses', 'messages', 'jobIds'],
       `
 with heartbeat as (
-  select * from unnest(@leaseIds::uuid[], @workerIds::text[], @tokens::text[], @progresses::float8[],
-    @messages::text[], @jobIds::text[]) with ordinality
-    as heartbeat (lease_id, worker_id, token, progress, message, job_id, n)
+  select * from unnest(
+    @leaseIds::uuid[], @workerIds::text[], @tokens::text[], @progresses::float8[], @messages::text[],
+    @jobIds::text[]
+  ) with ordinality as heartbeat (lease_id, worker_id, token, progress, message, job_id, n)
 ), locked as materialized (
   select heartbeat.n, heartbeat.progress, heartbeat.message, live.place, live.job_id, live.state,
-    live.lease_ttl_s + live.lease_grace_s as lasts_s, live.lease_ends_at, live.expires_at,
-      live.cancel_requested,
+    live.cancel_requested, live.expires_at, live.lease_ends_at,
+    live.lease_ttl_s + live.lease_grace_s as lasts_s,
     case
       when live.state not in (${leased}) then ${ended}
       when live.claimed_by <> heartbeat.worker_id then ${wrongWorker}
@@ -97,7 +104,8 @@ with heartbeat as (
     end as problem
   from ${locking}
 ), clock as materialized (
-  select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
+  select date_trunc('milliseconds', clock_timestamp()) as now
+  from (select count(*) from locked) as locked_all
 ), decided as not materialized (
   select n, progress, message, place, job_id, state, cancel_requested, now,
     case
@@ -108,32 +116,35 @@ with heartbeat as (
     end as left_ms
   from locked, clock
 ), extended as (
-  update live_jobs live set state = ${stateNumber('RUNNING')}, claim_expires_at = null,
+  update live_jobs live set
+    state = ${stateNumber('RUNNING')},
+    claim_expires_at = null,
     last_heartbeat_at = decided.now,
     expires_at = decided.now + left_ms * interval '1 ms',
-      progress = coalesce(decided.progress, live.progress),
+    progress = coalesce(decided.progress, live.progress),
     note = coalesce(decided.message, live.note),
     heartbeats = case when ${isCounted} then least(coalesce(live.heartbeats, 0), ${intMax - 1}) + 1 end,
-    longest_silence_ms = case when ${isLongestSilence} then ${silenceMs} else live.longest_silence_ms end,
-    longest_silence_since = case when ${isLongestSilence} then live.last_heartbeat_at else live.longest_silence_since end,
-    updated_at = case
-      when decided.state = ${stateNumber('LEASED')} or decided.progress is not null
-        or decided.message is not null
-      then decided.now else live.updated_at end
+    longest_silence_ms = case
+      when ${isLongestSilence}
+      then ${silenceMs}
+      else live.longest_silence_ms
+    end,
+    longest_silence_since = case
+      when ${isLongestSilence}
+      then live.last_heartbeat_at
+      else live.longest_silence_since
+    end,
+    updated_at = case when ${isShown} then decided.now else live.updated_at end
   from decided
   where ${isSame} and left_ms >= 0
   returning n, left_ms * 2 + decided.cancel_requested::int as result, now,
-    case
-      when decided.state = ${stateNumber('LEASED')} or decided.progress is not null
-        or decided.message is not null
-      then decided.job_id
-    end as changed_job,
-    case when decided.state = ${stateNumber('LEASED')} then live.lease_id end as begun, ${returned}
+    case when ${isShown} then decided.job_id end as changed_job,
+    case when decided.state = ${stateNumber('LEASED')} then live.lease_id end as begun,
+    ${returned}
 ), recorded as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor)
-  select now, changed_job, begun, ${eventNumber('JOB_RUNNING')}, ${stateNumber('LEASED')},
-    ${stateNumber('RUNNING')},
-    claimed_by
+  select now, changed_job, begun, ${eventNumber('JOB_RUNNING')},
+    ${stateNumber('LEASED')}, ${stateNumber('RUNNING')}, claimed_by
   from extended where begun is not null
 ), answered as (
   select n, result, changed_job from extended
@@ -154,9 +165,10 @@ interface ExtendParts {
 
 const numbersOnly = {
   returned: 'live.claimed_by',
-  answer: `select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::text as numbers,
-  array_agg(result)::text as results, array_agg(changed_job) filter (where changed_job is not null)::text
-    as changed_jobs
+  answer: `select date_part('epoch', (select now from clock)) * 1000 as now,
+  array_agg(n)::text as numbers,
+  array_agg(result)::text as results,
+  array_agg(changed_job) filter (where changed_job is not null)::text as changed_jobs
 from answered`,
 };
 
@@ -166,7 +178,8 @@ const withJobs = {
   answer: `select date_part('epoch', (select now from clock)) * 1000 as now,
   answered.n::int as n, answered.result, answered.changed_job,
   ${jobColumns('job')}, ${liveColumns('extended')}, ${grantedLeaseColumns('extended')}
-from answered left join extended on extended.n = answered.n
+from answered
+left join extended on extended.n = answered.n
 left join ${lateralByKey('jobs', 'job_id', 'extended.job_id')} job on true`,
 };
 
@@ -177,10 +190,12 @@ const skipsLocked = {
 };
 const waitsForLocked = {
   locking: `(
-    select heartbeat.*, live.job_id as live_id from heartbeat
-      cross join ${lateralByKey('live_jobs', 'lease_id', 'heartbeat.lease_id')} live
+    select heartbeat.*, live.job_id as live_id
+    from heartbeat
+    cross join ${lateralByKey('live_jobs', 'lease_id', 'heartbeat.lease_id')} live
     order by live.job_id
-  ) heartbeat join ${lateralByKey('live_jobs', 'job_id', 'heartbeat.live_id', 'for update')} live
+  ) heartbeat
+  join ${lateralByKey('live_jobs', 'job_id', 'heartbeat.live_id', 'for update')} live
     on live.lease_id = heartbeat.lease_id`,
   isSame: keyEquals('live.job_id', 'decided.job_id'),
 };

@@ -55,20 +55,19 @@ function toGrant(record: GrantRecord, remainingMs?: number, waitMs: number | nul
  * of all the jobs.
  */
 const grantParts = (from: string): string => `granted as (
-  update live_jobs live set state = timed.state, claimed_by = timed.worker_id, request_id = timed.request_id,
+  update live_jobs live set
+    state = timed.state, claimed_by = timed.worker_id, request_id = timed.request_id,
     claim_expires_at = case when timed.delivery_s is not null then timed.until end,
     claims_lost = case when timed.delivery_s is null then 0 else live.claims_lost end,
-      lease_id = timed.lease_id,
-    lease_token = timed.lease_token, fence = nextval('lease_fence'), lease_ttl_s = timed.ttl_s,
-    lease_grace_s = @graceS::int, started_at = now, last_heartbeat_at = now, expires_at = timed.until,
-    lease_ends_at = timed.ends_at, check_at = timed.until, attempts = live.attempts + 1, progress = null,
-      updated_at = now,
-    heartbeats = null, longest_silence_ms = null, longest_silence_since = null
+    lease_id = timed.lease_id, lease_token = timed.lease_token, fence = nextval('lease_fence'),
+    lease_ttl_s = timed.ttl_s, lease_grace_s = @graceS::int, attempts = live.attempts + 1,
+    started_at = now, last_heartbeat_at = now, updated_at = now,
+    expires_at = timed.until, check_at = timed.until, lease_ends_at = timed.ends_at,
+    progress = null, heartbeats = null, longest_silence_ms = null, longest_silence_since = null
   from (
     select wanted.n, wanted.state, wanted.worker_id, wanted.request_id, wanted.lease_id, wanted.lease_token,
-      wanted.ttl_s, wanted.delivery_s, now, now + job.max_runtime_s * interval '1 s' as ends_at,
-      now + least(wanted.ttl_s + @graceS::int, wanted.delivery_s, job.max_runtime_s) * interval '1 s'
-        as until,
+      wanted.ttl_s, wanted.delivery_s, now, now + interval '1s' * job.max_runtime_s as ends_at,
+      now + interval '1s' * least(wanted.ttl_s + @graceS::int, wanted.delivery_s, job.max_runtime_s) as until,
       ${jobColumns('job')}
     from (select date_trunc('milliseconds', clock_timestamp()) as now offset 0) clock, wanted
     cross join ${lateralByKey('jobs', 'job_id', 'wanted.job_id')} job
@@ -78,10 +77,10 @@ const grantParts = (from: string): string => `granted as (
     live.lease_id, live.lease_ttl_s, live.attempts, live.fence, live.started_at, live.expires_at,
     live.ready_at, live.cancel_requested, live.note
 ), recorded as (
-  insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, attempt, fence, ttl_s,
-    expires_at)
-  select started_at, job_id, lease_id, ${eventNumber('LEASE_GRANTED')}, ${from}::smallint, state, claimed_by,
-    attempts, fence, lease_ttl_s, expires_at
+  insert into job_events (at, job_id, lease_id, type, from_state, to_state,
+    actor, attempt, fence, ttl_s, expires_at)
+  select started_at, job_id, lease_id, ${eventNumber('LEASE_GRANTED')}, ${from}::smallint, state,
+    claimed_by, attempts, fence, lease_ttl_s, expires_at
   from granted
 ), taken as (
   update capacity set used = used + (select sum(cost_units) from granted)
@@ -99,14 +98,14 @@ const grantParts = (from: string): string => `granted as (
 
 const grantedColumns = (keepsMessages: boolean): string => `granted.n::int as n, ${jobColumns('granted')},
   granted.attempts, granted.fence, granted.started_at as granted_at, granted.expires_at,
-    granted.cancel_requested, granted.note, round(date_part('epoch',
-      granted.started_at - granted.ready_at) * 1000)::float8 as wait_ms,
+  granted.cancel_requested, granted.note,
+  round(date_part('epoch', granted.started_at - granted.ready_at) * 1000)::float8 as wait_ms,
   ${keepsMessages ? 'message.message_id' : 'null::text as message_id'}`;
 
 const messageOf = (keepsMessages: boolean): string =>
   keepsMessages
-    ? `left join ${lateralByKey('stream_messages', 'job_id', 'granted.job_id')} message on true
-      and message.attempt = granted.attempts`
+    ? `left join ${lateralByKey('stream_messages', 'job_id', 'granted.job_id')} message
+  on message.attempt = granted.attempts`
     : '';
 
 const grant = (keepsMessages: boolean) =>
@@ -125,11 +124,14 @@ const grant = (keepsMessages: boolean) =>
     ],
     `
 with wanted as (
-  select * from unnest(@jobIds::uuid[], @leaseIds::uuid[], @tokens::uuid[], @workerIds::text[],
-    @requestIds::text[], @states::smallint[], @ttls::int[], @deliveries::int[]) with ordinality
+  select * from unnest(
+    @jobIds::uuid[], @leaseIds::uuid[], @tokens::uuid[], @workerIds::text[],
+    @requestIds::text[], @states::smallint[], @ttls::int[], @deliveries::int[]
+  ) with ordinality
     as wanted (job_id, lease_id, lease_token, worker_id, request_id, state, ttl_s, delivery_s, n)
 ), ${grantParts('@from')}
-select ${grantedColumns(keepsMessages)} from granted ${messageOf(keepsMessages)}`,
+select ${grantedColumns(keepsMessages)}
+from granted ${messageOf(keepsMessages)}`,
   );
 
 const grantWithMessages = grant(true);
@@ -221,31 +223,33 @@ const grantHeads = (keepsMessages: boolean) =>
     (lockedHeads) => `
 with ${lockedHeads}, sized as materialized (
   select count(*)::int as locked, count(*) filter (where free)::int as free,
-    coalesce(sum(cost_units) filter (where free), 0) as units, coalesce(sum(bytes) filter (where free), 0)
-      as bytes,
+    coalesce(sum(cost_units) filter (where free), 0) as units,
+    coalesce(sum(bytes) filter (where free), 0) as bytes,
     coalesce(bool_or(is_unique) filter (where free), false) as has_unique
   from locked
 ), fast_path as materialized (
-  select not has_unique and bytes <= ${limits.frameBytes} and units <= available
-    and (free = @lockMax::int or units < available and free = locked and (select count(*)
-      from head) < @readMax::int) as is_plain
+  select not has_unique and bytes <= ${limits.frameBytes} and units <= available and (
+      free = @lockMax::int
+      or units < available and free = locked and (select count(*) from head) < @readMax::int
+    ) as is_plain
   from sized, (
     select coalesce(total, @totalUnlessSet::int)::bigint * (10 - busy_rating) / 10 - used as available
     from capacity where capacity_id = 1
   ) capacity
 ), wanted as (
-  select next.n, next.job_id, (@leaseIds::uuid[])[next.n] as lease_id, (@tokens::uuid[])[next.n]
-    as lease_token,
-    (@workers::text[])[(@workerPlaces::int[])[next.n]] as worker_id, (@requestIds::text[])[next.n]
-      as request_id,
-    (@states::smallint[])[next.n] as state, @ttlS::int as ttl_s, (@deliveries::int[])[next.n] as delivery_s
+  select next.n, next.job_id, @ttlS::int as ttl_s,
+    (@leaseIds::uuid[])[next.n] as lease_id, (@tokens::uuid[])[next.n] as lease_token,
+    (@workers::text[])[(@workerPlaces::int[])[next.n]] as worker_id,
+    (@requestIds::text[])[next.n] as request_id, (@states::smallint[])[next.n] as state,
+    (@deliveries::int[])[next.n] as delivery_s
   from (
     select job_id, (row_number() over (order by turn, priority, seq))::int as n from locked where free
   ) next
   where (select is_plain from fast_path)
 ), ${grantParts(`${stateNumber('QUEUED')}`)}
 select fast_path.is_plain, granted.lane_id, granted.crowd, ${grantedColumns(keepsMessages)}
-from fast_path left join granted on true ${messageOf(keepsMessages)}`,
+from fast_path
+left join granted on true ${messageOf(keepsMessages)}`,
   );
 
 const grantHeadsWithMessages = grantHeads(true);
@@ -310,10 +314,11 @@ const readGrants = <const Name extends string>(name: Name, key: string) =>
   preparedStatement(
     [name],
     `
-select ${jobColumns('job')}, ${liveColumns('live')}, ${grantedLeaseColumns('live')}, message.message_id,
-  live.request_id, date_part('epoch', live.expires_at - clock_timestamp()) * 1000 as remaining_ms
+select ${jobColumns('job')}, ${liveColumns('live')}, ${grantedLeaseColumns('live')},
+  message.message_id, live.request_id,
+  date_part('epoch', live.expires_at - clock_timestamp()) * 1000 as remaining_ms
 from (select * from live_jobs where ${key} offset 0) live
-  cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
+cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
 left join ${lateralByKey('stream_messages', 'job_id', 'live.job_id')} message
   on message.attempt = live.attempts
 where live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])

@@ -28,7 +28,8 @@ const fits = '(@maxCostUnits::int is null or cost_units <= @maxCostUnits)';
 /** Whether a lane is suitable. */
 const suits = `(@addonId::text is null or addon_id = @addonId)
     and (@jobTypes::text[] is null or job_type = any (@jobTypes))
-    and requires <@ @available::text[] and not heavy && @refused::text[]
+    and requires <@ @available::text[]
+    and not heavy && @refused::text[]
     and (@withUnique::boolean or not is_unique)
     and (@addonScope::text[] is null or addon_id like any (@addonScope))
     and (@typeScope::text[] is null or job_type like any (@typeScope))`;
@@ -64,28 +65,38 @@ const crowdsBy = (column: CrowdColumn): Source => ({
   mark: 'mark.crowd = source.path_id',
   joined: `cross join lateral (
         select is_unique from lanes
-        where lanes.lane_id = live_jobs.lane_id and stream = (@streams::text[])[source.turn]
-          and ${suits} offset 0
+        where lanes.lane_id = live_jobs.lane_id
+          and stream = (@streams::text[])[source.turn]
+          and ${suits}
+        offset 0
       ) found_lane`,
 });
 
 const fromTheFront = ({ from, found, isUnique, joined }: Source): string => `
-    select head.job_id, source.turn, head.priority, head.seq, head.is_unique from ${from} cross join lateral (
-      select job_id, live_jobs.priority, seq, ${isUnique} as is_unique from live_jobs ${joined}
-        where ${found} and ${fits}
+    select head.job_id, source.turn, head.priority, head.seq, head.is_unique
+    from ${from}
+    cross join lateral (
+      select job_id, live_jobs.priority, seq, ${isUnique} as is_unique
+      from live_jobs ${joined}
+      where ${found} and ${fits}
       order by live_jobs.priority, seq
       limit @readMax::int
     ) head`;
 
 // Each priority has a mark of its own, and is read separately: one range of the index each.
 const fromMarks = ({ from, found, isUnique, mark, joined }: Source): string => `
-    select head.job_id, source.turn, head.priority, head.seq, head.is_unique from ${from}
+    select head.job_id, source.turn, head.priority, head.seq, head.is_unique
+    from ${from}
     left join jsonb_to_recordset(@marks::jsonb) as mark (lane_id int, crowd bigint, from_seq bigint[])
       on ${mark}
     cross join lateral (
-      select one.* from generate_series(0, ${priorities.length - 1}) as level cross join lateral (
-        select job_id, live_jobs.priority, seq, ${isUnique} as is_unique from live_jobs ${joined}
-        where ${found} and ${fits} and live_jobs.priority = level::smallint
+      select one.*
+      from generate_series(0, ${priorities.length - 1}) as level
+      cross join lateral (
+        select job_id, live_jobs.priority, seq, ${isUnique} as is_unique
+        from live_jobs ${joined}
+        where ${found} and ${fits}
+          and live_jobs.priority = level::smallint
           and seq >= coalesce(mark.from_seq[level + 1], 0)
         order by seq
         limit @readMax::int
@@ -119,19 +130,27 @@ const lockedHeads = (column: CrowdColumn, isMarked: boolean) => {
   const heads = isMarked ? fromMarks : fromTheFront;
   return `
 recursive lane as materialized (
-  select lane_id, is_unique, array_position(@streams::text[], stream) as turn from lanes
+  select lane_id, is_unique, array_position(@streams::text[], stream) as turn
+  from lanes
   where own_stream = any (@streams) and ${suits}
 ), reached (path_id, turn) as (
-  select root, ((n + 1) / 2)::int from unnest(@crowdRoots::bigint[]) with ordinality as roots (root, n)
+  select root, ((n + 1) / 2)::int
+  from unnest(@crowdRoots::bigint[]) with ordinality as roots (root, n)
   where @withUnique::boolean or n % 2 = 1
   union all
-  select step.path_id, reached.turn from reached cross join ${few('@nameKeys', 'name_key')} available
+  select step.path_id, reached.turn
+  from reached
+  cross join ${few('@nameKeys', 'name_key')} available
   cross join lateral (
-    select path.path_id from requirement_paths path
-    where path.parent_id = reached.path_id and path.name_key = available.name_key offset 0
+    select path.path_id
+    from requirement_paths path
+    where path.parent_id = reached.path_id and path.name_key = available.name_key
+    offset 0
   ) step
 ), crowd as materialized (
-  select path_id, turn, path_id # part.key as key from reached cross join ${few('@keyParts', 'key')} part
+  select path_id, turn, path_id # part.key as key
+  from reached
+  cross join ${few('@keyParts', 'key')} part
 ), head as materialized (
   select * from (${heads(ownLanes)}
     union all ${heads(crowdsBy(column))}
