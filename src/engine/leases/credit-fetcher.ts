@@ -31,6 +31,8 @@ export interface CreditFetcherOptions {
   leases: Pick<Acquirer, 'fetch'>;
   workerId: string;
   filter: ClaimFilter;
+  /** The class of the filter and the TTL; see `requestClassOf`. */
+  requestClass: string;
   /** The TTL of the leases; null uses the setting. */
   ttlS: number | null;
   canFetch(): boolean;
@@ -40,7 +42,6 @@ export interface CreditFetcherOptions {
 
 export class CreditFetcher {
   readonly #options: CreditFetcherOptions;
-  readonly #requestClass: string;
   readonly #gone = new AbortController();
   #idle = new AbortController();
   #credit = 0;
@@ -49,7 +50,6 @@ export class CreditFetcher {
 
   constructor(options: CreditFetcherOptions) {
     this.#options = options;
-    this.#requestClass = requestClassOf(options.filter, options.ttlS);
   }
 
   get filter(): ClaimFilter {
@@ -90,7 +90,7 @@ export class CreditFetcher {
   async #fetch(): Promise<void> {
     this.#fetching = true;
     if (this.#idle.signal.aborted) this.#idle = new AbortController();
-    const { leases, workerId, filter, ttlS, onGrants, onFailed } = this.#options;
+    const { leases, workerId, filter, requestClass, ttlS, onGrants, onFailed } = this.#options;
     const { signal } = this.#gone;
     try {
       const count = () => Math.min(this.#credit, askMax);
@@ -99,7 +99,7 @@ export class CreditFetcher {
         workerId,
         filter,
         ttlS,
-        requestClass: this.#requestClass,
+        requestClass,
         count,
         signal,
         idle,

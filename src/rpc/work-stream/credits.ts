@@ -77,7 +77,7 @@ export class Credits {
     for (const [other, { isIdle }] of this.#fetchers) if (isIdle) this.#remove(other);
     // A fetcher without credit becomes idle when its last request is answered, which is soon.
     if (this.#fetchers.size >= 2 * limits.creditKinds) throw tooManyClasses;
-    const fetcher = new CreditFetcher({ ...this.#options, workerId, filter, ttlS });
+    const fetcher = new CreditFetcher({ ...this.#options, workerId, filter, requestClass, ttlS });
     this.#fetchers.set(requestClass, fetcher);
     return fetcher;
   }

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { Grant } from '../../../src/domain/leases/lease.ts';
-import type { FetchRequest } from '../../../src/engine/leases/acquirer.ts';
+import { type FetchRequest, requestClassOf } from '../../../src/engine/leases/acquirer.ts';
 import { CreditFetcher } from '../../../src/engine/leases/credit-fetcher.ts';
 import { anyJob } from '../../support/jobs.ts';
 
@@ -21,6 +21,7 @@ function ordered(canFetch = () => true) {
     leases: { fetch },
     workerId: 'w',
     filter: anyJob,
+    requestClass: requestClassOf(anyJob, null),
     ttlS: null,
     canFetch,
     onGrants: (grants) => granted.push(grants.length),
