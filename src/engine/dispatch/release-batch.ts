@@ -164,10 +164,11 @@ export class ReleaseBatch {
       checkMessage({ ...job, attempt: job.attempts }, release.message, this.#carrier) ??
       checkOwner(job, release.leaseId, release);
     if (problem?.code === 'lease_not_active') {
-      if (!job.awake && !this.#options.wait) return rowLocked;
+      // A statement that waited long for the row cannot decide this either.
+      if (!job.awake) return rowLocked;
       // A stream worker that gets this refusal may ack its message, so the lease must have ended. It is
       // expired here.
-      if (job.awake && !call.wantsJob && !this.#expired.has(release.leaseId)) {
+      if (!call.wantsJob && !this.#expired.has(release.leaseId)) {
         // The release itself shows that the worker received the grant.
         const heard = { ...job, claimExpiresAtMs: null };
         this.#ends.addExpired(heard, actor, this.#options.leaseSubscriptions.lastDisconnectOf(job.leaseId));
