@@ -17,7 +17,6 @@
 import type { Grant } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
 import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
-import { requestClassOf } from '../../domain/queue/claim-filter.ts';
 import { isOutage, outagePauseMs } from '../context/database-outage.ts';
 import { isOverload, overloadPauseMs } from '../context/overload.ts';
 import type { Acquirer } from './acquirer.ts';

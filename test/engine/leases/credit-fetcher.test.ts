@@ -1,6 +1,7 @@
 import { expect } from 'chai';
 import type { Grant } from '../../../src/domain/leases/lease.ts';
-import { type FetchRequest, requestClassOf } from '../../../src/engine/leases/acquirer.ts';
+import { requestClassOf } from '../../../src/domain/queue/claim-filter.ts';
+import type { FetchRequest } from '../../../src/engine/leases/acquirer.ts';
 import { CreditFetcher } from '../../../src/engine/leases/credit-fetcher.ts';
 import { anyJob } from '../../support/jobs.ts';
 
