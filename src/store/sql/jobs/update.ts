@@ -158,12 +158,17 @@ export async function endJobs(sql: Sql, endings: readonly Ending[]): Promise<voi
 const events = (column: string): string =>
   `to_char(${column} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
+// Rows are locked in the order of their ids, so that two transactions with the same jobs cannot deadlock.
 const revive = statement(
   ['jobIds', 'states'],
   `
-with outcome as (
-  delete from job_outcomes where job_id = any (@jobIds::uuid[])
-    and state = any (@states::smallint[]) returning *
+with locked as materialized (
+  select job_id from job_outcomes where job_id = any (@jobIds::uuid[]) order by job_id for update
+), outcome as (
+  delete from job_outcomes using locked
+  where ${keyEquals('job_outcomes.job_id', 'locked.job_id')}
+    and job_outcomes.state = any (@states::smallint[])
+  returning job_outcomes.*
 ), live as (
   insert into live_jobs (job_id, lane_id, seq, priority, cost_units, state, attempts, attempts_limit,
     claims_lost, lease_id, cancel_requested, updated_at, check_at, bytes, ready_at, ${crowdColumns})
