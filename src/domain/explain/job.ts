@@ -163,10 +163,10 @@ export function queuedCauses(facts: QueuedFacts, place: QueuePosition): Cause[] 
   const isTooMuch = cost.some(({ code }) => code === 'costs_more_than_total');
   // Neither free units nor progress of the queue would start the job.
   if ((demand === 'none' || demand === 'cannot_run') && !isTooMuch) {
-    // The missing capability is more specific than the fact that no worker may take the job.
+    // Without the capability, neither free units nor another worker of the same kind would start the job.
     const lacking = demand === 'cannot_run' ? needs.filter(({ code }) => code === 'needs_capability') : [];
     const others = needs.filter((need) => !lacking.includes(need));
-    return [...cost, ...lacking, notAsked(job, needs.length > 0), ...line, ...others];
+    return [...lacking, ...cost, notAsked(job, needs.length > 0), ...line, ...others];
   }
   if (!isTooMuch && place.aheadInLane > 0) return [...line, ...cost, ...needs];
   if (cost.length > 0) return [...cost, ...line, ...needs];

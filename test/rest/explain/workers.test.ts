@@ -24,8 +24,8 @@ onEveryEngine((engine) => {
     after(() => server.stop());
 
     const constraints = { gpu_required: true, cpu_heavy: true };
-    const waiting = async (): Promise<string> => {
-      const { job_id } = await submit(server, { job_type, constraints, cost_units: 1 });
+    const waiting = async (cost_units = 1): Promise<string> => {
+      const { job_id } = await submit(server, { job_type, constraints, cost_units });
       submitted.push(job_id);
       return job_id;
     };
@@ -64,6 +64,21 @@ onEveryEngine((engine) => {
       const { findings } = (await get(server, '/api/system/doctor')).body;
       const found = findings.find(({ code }: Body) => code === 'oldest_ready');
       expect(found.facts).to.include({ job_id: jobId, cause: 'needs_capability' });
+    });
+
+    it('names a capability that no worker has before missing units', async () => {
+      const jobId = await waiting(60);
+      await asks({ accept_job_types: [job_type] });
+      await server.database.query('update capacity set busy_rating = 5', []);
+      try {
+        expect(await codesOf(jobId)).to.deep.equal([
+          'needs_capability',
+          'waiting_for_units',
+          'waiting_for_worker',
+        ]);
+      } finally {
+        await server.database.query('update capacity set busy_rating = 0', []);
+      }
     });
 
     it('names the capability first for a job of a stream too, and the stream last', async () => {
