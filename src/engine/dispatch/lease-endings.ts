@@ -282,7 +282,9 @@ const reasonOf = ({ error, errorDetail }: Outcome): JsonObject => ({
  */
 const wanted = (outcome: Outcome): Outcome => ({
   ...outcome,
-  error: ['somebody asked for it', ...(outcome.error === null ? [] : [outcome.error])].join('; '),
+  error: ['a client requested the cancellation', ...(outcome.error === null ? [] : [outcome.error])].join(
+    '; ',
+  ),
 });
 
 /** A lease that no heartbeat could have extended further. */

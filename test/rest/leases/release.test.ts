@@ -170,7 +170,7 @@ onEveryEngine((engine) => {
         .map(({ type, data }) => [type, data.reason]);
       expect(reasons).to.deep.equal([
         ['JOB_CANCEL_REQUESTED', 'user aborted'],
-        ['JOB_CANCELED', 'somebody asked for it'],
+        ['JOB_CANCELED', 'a client requested the cancellation'],
       ]);
     });
 
