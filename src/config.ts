@@ -216,7 +216,9 @@ export const settings = {
   maxClaims: setting({
     variable: 'LEASEHOLD_MAX_CLAIMS',
     default: 10,
-    about: 'Claims that may expire in a row before the job is FAILED.',
+    about:
+      'Claims in a row that may expire before the job is FAILED, and unconfirmed grants in a row before ' +
+      'one counts as an attempt.',
     ...whole(1, 10_000),
   }),
   maxAttempts: setting({

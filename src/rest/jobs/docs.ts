@@ -84,7 +84,9 @@ export const queueAbout = operations('Queue: jobs', {
   },
   updateJobStatus: {
     summary: 'Report the progress or the state of a job, or requeue it',
-    details: 'The present state updates `note` and `progress`; QUEUED gives a claimed job back.',
+    details:
+      'The present state updates `note` and `progress`; QUEUED gives a claimed job back. ' +
+      'An ended job does not change.',
     body: requestBody(UpdateJobStatus, { state: 'PREPARING', note: 'warming model cache', progress: 0.15 }),
     answers: {
       200: answer('The job.', OneJob, {
