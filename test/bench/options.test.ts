@@ -38,6 +38,7 @@ describe('the options of the benchmark', () => {
     for (const bound of ['0', '-1', 'much', '1e3', ''])
       expect(() => read('--against', 'there', `--bound=${bound}`), bound).to.throw(UsageError, /--bound/);
     expect(() => read('--bound', '0.9')).to.throw(UsageError, /--against/);
+    expect(() => read('--keys')).to.throw(UsageError, /--against/);
   });
 
   it('refuse against another tree what cannot be compared with one', () => {

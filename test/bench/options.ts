@@ -16,6 +16,8 @@ export interface Options {
   json: string | undefined;
   /** The folder of another checkout, whose server plays against this one's. */
   against: string | undefined;
+  /** With `against`: this tree's server asks for keys, and the load sends one. */
+  keys: boolean;
   /** The least ratio of this tree's rate to the other's that is not a step back. */
   bound: number;
 }
@@ -35,6 +37,7 @@ export function readOptions(
   const { against, bound } = values;
   if (against !== undefined) checkAgainst(values);
   else if (bound !== undefined) throw new UsageError('--bound is of use only with --against');
+  else if (values.keys) throw new UsageError('--keys is of use only with --against');
   const only = values.only?.split(',');
   for (const name of only ?? []) oneOf('--only', name, against === undefined ? scenarioNames : comparedNames);
   const engine = values.engine === undefined ? undefined : oneOf('--engine', values.engine, engines);
@@ -50,6 +53,7 @@ export function readOptions(
     repeats: values.repeats === undefined ? undefined : whole('--repeats', values.repeats),
     json: values.json ?? (values.smoke ? undefined : 'leasehold-bench.json'),
     against,
+    keys: values.keys,
     bound: bound === undefined ? defaultBound : ratio('--bound', bound),
   };
 }
@@ -84,6 +88,7 @@ function parse(args: readonly string[]) {
         json: { type: 'string' },
         against: { type: 'string' },
         bound: { type: 'string' },
+        keys: { type: 'boolean', default: false },
       },
     });
   } catch (error) {
@@ -129,6 +134,8 @@ Usage: npm run bench -- [options]
   --profile           a CPU profile of the server for each scenario
   --against <folder>  another checkout of Leasehold, with its node_modules: its server and this tree's play rounds in pairs, on
                       PostgreSQL, under the load of this tree; 11 pairs where --repeats is left out
+  --keys              with --against: this tree's server asks for keys and the load sends one; with --against . the ratio is
+                      what authentication costs
   --bound <ratio>     with --against: the least ratio of this tree's rate to the other's; 0.97 where left out
   --json <file>       where the figures go for a program to read; leasehold-bench.json where left out, and nowhere in a smoke run
 

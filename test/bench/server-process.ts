@@ -1,7 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { atEnd, forgetProcess, watchProcess } from '../support/cleanup.ts';
+import { atEnd, forgetProcess, temporaryFolder, watchProcess } from '../support/cleanup.ts';
 import { main, nodeFlags } from '../support/process.ts';
 
 const unmeteredFile = new URL('./unmetered.ts', import.meta.url).href;
@@ -22,6 +24,8 @@ export interface ServerOptions {
   profile?: { folder: string; name: string } | undefined;
   /** Counts nothing; see `unmetered.ts`. */
   unmetered?: boolean | undefined;
+  /** The server asks for keys. Its addresses then have the key of an administrator, as `key@host:port`. */
+  keys?: boolean | undefined;
   /** That of another tree; of this one where left out. */
   program?: Program | undefined;
 }
@@ -42,14 +46,16 @@ export class ServerProcess {
   }
 
   static async start(options: ServerOptions): Promise<ServerProcess> {
-    const { env, profile, unmetered, program = ownProgram } = options;
+    const { env, profile, unmetered, keys = false, program = ownProgram } = options;
+    const keyFile = keys ? join(await temporaryFolder('bench-key'), 'admin') : undefined;
+    const auth = keyFile === undefined ? {} : { LEASEHOLD_AUTH: 'keys', LEASEHOLD_ADMIN_KEY_FILE: keyFile };
     const flags = profile
       ? ['--cpu-prof', `--cpu-prof-dir=${profile.folder}`, `--cpu-prof-name=${profile.name}.cpuprofile`]
       : [];
     if (unmetered) flags.push('--import', unmeteredFile);
     const began = performance.now();
     const child = spawn(process.execPath, [...program.nodeFlags, ...flags, program.main, 'serve'], {
-      env: { ...ownEnvironment(), ...fixedSettings, ...env },
+      env: { ...ownEnvironment(), ...fixedSettings, ...auth, ...env },
       // Whatever a server says at this level is worth seeing.
       stdio: ['ignore', 'pipe', 'inherit'],
       // In a group of its own: Ctrl-C is for the benchmark, which then stops its servers one by one.
@@ -61,7 +67,8 @@ export class ServerProcess {
       await end(child);
       throw error;
     });
-    const server = new ServerProcess(child, addressesIn(ready), performance.now() - began);
+    const key = keyFile === undefined ? undefined : (await readFile(keyFile, 'utf8')).trim();
+    const server = new ServerProcess(child, addressesIn(ready, key), performance.now() - began);
     atEnd(() => server.stop());
     return server;
   }
@@ -114,11 +121,12 @@ async function readyLine(child: ChildProcess): Promise<string> {
   }
 }
 
-function addressesIn(line: string): { grpc: string; http: string } {
+function addressesIn(line: string, key: string | undefined): { grpc: string; http: string } {
   const http = /http:\/\/\S+/.exec(line)?.[0];
   const grpc = /grpc (\S+?),/.exec(line)?.[1];
   if (http === undefined || grpc === undefined) throw new Error(`no addresses in: ${line}`);
-  return { http, grpc };
+  if (key === undefined) return { http, grpc };
+  return { http: http.replace('//', `//${key}@`), grpc: `${key}@${grpc}` };
 }
 
 async function end(child: ChildProcess): Promise<void> {

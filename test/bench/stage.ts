@@ -94,9 +94,9 @@ export function profileFolder(): Promise<string> {
 export async function startServer(
   store: Store,
   profileName: string | undefined,
-  { unmetered, program }: { unmetered?: boolean; program?: Program } = {},
+  { unmetered, keys, program }: { unmetered?: boolean; keys?: boolean; program?: Program } = {},
 ): Promise<ServerProcess> {
   const profile =
     profileName === undefined ? undefined : { folder: await profileFolder(), name: profileName };
-  return ServerProcess.start({ env: store.env, profile, unmetered, program });
+  return ServerProcess.start({ env: store.env, profile, unmetered, keys, program });
 }

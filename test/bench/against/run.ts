@@ -112,5 +112,6 @@ async function serve({ ring, trees, options }: Run, scenario: Scenario, side: Si
     await store.vacuum();
   }
   const profile = options.profile ? `${scenario.name}-${side}` : undefined;
-  return { store, server: await startServer(store, profile, { program: tree.program }) };
+  const keys = side === 'own' && options.keys;
+  return { store, server: await startServer(store, profile, { program: tree.program, keys }) };
 }

@@ -1,6 +1,6 @@
-import { Client, credentials } from '@grpc/grpc-js';
+import { Client, credentials, Metadata } from '@grpc/grpc-js';
 import { LeanConnection } from './lean-grpc.ts';
-import { type ClientKind, headroomBytes, type Link } from './link.ts';
+import { type ClientKind, headroomBytes, type Link, partsOf } from './link.ts';
 
 export function connect(kind: ClientKind, address: string): Link {
   return kind === 'lean' ? new LeanConnection(address) : grpcJs(address);
@@ -9,7 +9,10 @@ export function connect(kind: ClientKind, address: string): Link {
 const asIs = (bytes: Buffer): Buffer => bytes;
 
 function grpcJs(address: string): Link {
-  const client = new Client(address, credentials.createInsecure(), {
+  const { authority, key } = partsOf(address);
+  const metadata = new Metadata();
+  if (key !== undefined) metadata.set('authorization', `Bearer ${key}`);
+  const client = new Client(authority, credentials.createInsecure(), {
     // Without a pool of its own every client of this process would share one connection.
     'grpc.use_local_subchannel_pool': 1,
     'grpc.max_receive_message_length': -1,
@@ -18,12 +21,12 @@ function grpcJs(address: string): Link {
   return {
     call: (path, message) =>
       new Promise((resolve, reject) => {
-        client.makeUnaryRequest(path, asIs, asIs, message, (error, answer) =>
+        client.makeUnaryRequest(path, asIs, asIs, message, metadata, (error, answer) =>
           error ? reject(error) : resolve(answer as Buffer),
         );
       }),
     open: (path, listener) => {
-      const stream = client.makeBidiStreamRequest(path, asIs, asIs);
+      const stream = client.makeBidiStreamRequest(path, asIs, asIs, metadata);
       open.add(stream);
       let over = false;
       const end = (error: Error) => {

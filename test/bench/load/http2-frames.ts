@@ -47,9 +47,9 @@ export function initialWindow(bytes: number): Buffer {
 }
 
 /** The headers of a gRPC call, with the stream's number left to be filled in: the last four bytes of the head. */
-export function grpcHeaders(path: string, authority: string): Buffer {
+export function grpcHeaders(path: string, authority: string, key: string | undefined): Buffer {
   const block = Buffer.concat([
-    // Entries 3 and 6 of the static table are 'POST' and 'http'; 4, 1 and 31 are names.
+    // Entries 3 and 6 of the static table are 'POST' and 'http'; 4, 1, 31 and 23 are names.
     Buffer.from([0x83, 0x86]),
     Buffer.from([0x04]),
     literal(path),
@@ -60,6 +60,7 @@ export function grpcHeaders(path: string, authority: string): Buffer {
     Buffer.from([0x00]),
     literal('te'),
     literal('trailers'),
+    ...(key === undefined ? [] : [Buffer.from([0x0f, 23 - 0x0f]), literal(`Bearer ${key}`)]),
   ]);
   return frame(frameType.headers, flag.endHeaders, 0, block);
 }

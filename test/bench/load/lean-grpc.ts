@@ -27,7 +27,7 @@ import {
   writeHead,
 } from './http2-frames.ts';
 import { type LeanCall, StreamingCall, UnaryCall } from './lean-call.ts';
-import { type Link, type MessageStream, type StreamListener, withHeadroom } from './link.ts';
+import { type Link, type MessageStream, partsOf, type StreamListener, withHeadroom } from './link.ts';
 
 /** So much is received before the other side is given as much room again. */
 const replenishBytes = 1 << 20;
@@ -46,6 +46,7 @@ interface Sending {
 export class LeanConnection implements Link {
   readonly #socket: Socket;
   readonly #authority: string;
+  readonly #key: string | undefined;
   readonly #headers = new Map<string, Buffer>();
   readonly #calls = new Map<number, LeanCall>();
   #nextNumber = 1;
@@ -58,9 +59,11 @@ export class LeanConnection implements Link {
   #broken: Error | undefined;
 
   constructor(address: string) {
-    this.#authority = address;
-    const colon = address.lastIndexOf(':');
-    this.#socket = connect({ host: address.slice(0, colon), port: Number(address.slice(colon + 1)) });
+    const { authority, key } = partsOf(address);
+    this.#authority = authority;
+    this.#key = key;
+    const colon = authority.lastIndexOf(':');
+    this.#socket = connect({ host: authority.slice(0, colon), port: Number(authority.slice(colon + 1)) });
     this.#socket.setNoDelay(true);
     this.#socket.on('data', (bytes) => this.#receive(bytes));
     this.#socket.on('error', (error) => this.#break(error));
@@ -102,7 +105,7 @@ export class LeanConnection implements Link {
     const number = this.#nextNumber;
     this.#nextNumber += 2;
     this.#calls.set(number, call);
-    const known = this.#headers.get(path) ?? grpcHeaders(path, this.#authority);
+    const known = this.#headers.get(path) ?? grpcHeaders(path, this.#authority, this.#key);
     this.#headers.set(path, known);
     const headers = Buffer.from(known);
     headers.writeUInt32BE(number, headBytes - 4);

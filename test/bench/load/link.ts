@@ -21,6 +21,14 @@ export interface MessageStream {
   send(message: Buffer): void;
 }
 
+/** The parts of `host:port`, or of `key@host:port` where the server asks for keys. */
+export function partsOf(address: string): { authority: string; key: string | undefined } {
+  const at = address.indexOf('@');
+  return at < 0
+    ? { authority: address, key: undefined }
+    : { authority: address.slice(at + 1), key: address.slice(0, at) };
+}
+
 export const grpcPrefixBytes = 5;
 /** The head that gRPC puts before a message, and before that the one that HTTP/2 puts before a frame. */
 export const headroomBytes = 9 + grpcPrefixBytes;

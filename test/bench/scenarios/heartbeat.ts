@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { BeatRound } from '../load/heartbeat-tasks.ts';
 import type { LeaseSet } from '../load/lease-set.ts';
 import { rateGoal, samples, throughput } from '../measure.ts';
-import type { Bench, Playing, Scenario, Served } from '../scenario.ts';
+import type { Bench, Compared, Playing, Scenario, Served } from '../scenario.ts';
 import type { Store, Updates } from '../stage.ts';
 import { type Entrant, playAlone } from '../turns.ts';
 import { lossesIn, sets } from './lease-sets.ts';
@@ -150,6 +150,25 @@ export const heartbeatLone: Scenario = {
   },
 };
 
+const unary: Compared = {
+  unit: 'calls/s',
+  entrants: (bench, { server }) => {
+    const { load, sizes } = bench;
+    const set = sets.unary(sizes);
+    const target = { address: server.grpc, client: sizes.client, connections };
+    const on = { target, set, inFlight: unaryInFlight };
+    return [
+      {
+        name: `Heartbeat, ${unaryInFlight} in flight`,
+        side: 'ours',
+        server,
+        goal: judged(bench, rateGoal(bench, 8_000)),
+        play: (share) => load.run('beatUnary', { ...on, durationMs: share * sizes.roundMs }),
+      },
+    ];
+  },
+};
+
 export const heartbeatUnary: Scenario = {
   name: 'heartbeat-unary',
   about: `Heartbeat over gRPC and over REST, ${unaryInFlight} calls in flight`,
@@ -157,14 +176,11 @@ export const heartbeatUnary: Scenario = {
   leases: (sizes) => [sets.unary(sizes)],
   async run(bench) {
     const { load, sizes } = bench;
-    const { server } = await bench.someServer();
+    const served = await bench.someServer();
+    const { server } = served;
     const set = sets.unary(sizes);
     const goal = judged(bench, rateGoal(bench, 8_000));
-    const target = { address: server.grpc, client: sizes.client, connections };
-    const unary = await samples(bench, server, (durationMs) =>
-      load.run('beatUnary', { target, set, inFlight: unaryInFlight, durationMs }),
-    );
-    bench.report(throughput(`Heartbeat, ${unaryInFlight} in flight`, 'calls/s', unary, goal));
+    for (const entrant of unary.entrants(bench, served)) await playAlone(bench, unary.unit, entrant);
     for (const contract of ['heartbeat', 'queue'] as const) {
       const order = { address: server.http, set, contract, connections: unaryInFlight };
       const taken = await samples(bench, server, (durationMs) =>
@@ -174,6 +190,7 @@ export const heartbeatUnary: Scenario = {
       bench.report(throughput(name, 'calls/s', taken, contract === 'heartbeat' ? goal : undefined));
     }
   },
+  compared: unary,
 };
 
 const judged = <Goal>({ sizes }: Playing, goal: Goal): Goal | undefined => (sizes.judged ? goal : undefined);
