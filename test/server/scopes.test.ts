@@ -169,14 +169,14 @@ describe('scopes', () => {
             () => 'kept',
             (error: Error) => error.message,
           ),
-        ).to.match(/permission_denied|worker_mismatch/);
+        ).to.match(/permission_denied|lease_not_found/);
         const release = red.client.leases.releaseLease({ leaseId, workerId, status: 1 });
         expect(
           await release.then(
             () => 'ended',
             (error: Error) => error.message,
           ),
-        ).to.match(/permission_denied|worker_mismatch/);
+        ).to.match(/permission_denied|lease_not_found/);
       }
       async function* frames() {
         yield { heartbeats: [{ leaseId, workerId: 'blue-2' }] };

@@ -69,7 +69,7 @@ export const releaseFilesAs = (
 
 /** What an owner's sign of life comes to: 'extended', or the code of its loss. */
 export async function beatOwner(engine: TestedEngine, ownerId: string): Promise<string> {
-  const [verdict] = await Promise.all(await engine.files.heartbeatEach([ownerId]));
+  const [verdict] = await Promise.all(await engine.files.heartbeatEach([{ ownerId, holder: null }]));
   return verdict?.kind === 'lost' ? verdict.code : (verdict?.kind ?? 'nothing');
 }
 

@@ -15,7 +15,7 @@ import {
   type StreamHeartbeatsResponse,
   StreamHeartbeatsResponseSchema,
 } from '../../gen/leasehold/v1/leases_pb.js';
-import type { OwnerVerdict } from '../../src/domain/files/file-lease.ts';
+import type { OwnerHeartbeat, OwnerVerdict } from '../../src/domain/files/file-lease.ts';
 import type { Heartbeat as LeaseHeartbeat, Verdict } from '../../src/domain/leases/lease.ts';
 import { type LeaseListener, LeaseSubscriptions } from '../../src/engine/leases/lease-subscriptions.ts';
 import { KnownWorkers } from '../../src/engine/workers/known-workers.ts';
@@ -95,8 +95,13 @@ export class ScriptedEngine implements HeartbeatEngine {
   };
 
   readonly files = {
-    heartbeatEach: (ownerIds: readonly string[], signal?: AbortSignal) =>
-      this.#ask(this.owners, ownerIds, ownerExtended, signal),
+    heartbeatEach: (owners: readonly OwnerHeartbeat[], signal?: AbortSignal) =>
+      this.#ask(
+        this.owners,
+        owners.map(({ ownerId }) => ownerId),
+        ownerExtended,
+        signal,
+      ),
   };
 
   /** Heartbeats that wait for their verdict. */

@@ -38,6 +38,7 @@ export const fetching = (engine: TestedEngine, count: number, streams: string[] 
   const filter = { ...anyJob, streams };
   return engine.leases.fetch({
     workerId: 'w',
+    holder: null,
     filter,
     ttlS: null,
     requestClass: requestClassOf(filter, null),
@@ -72,6 +73,7 @@ export const beatFor = (
 ): Heartbeat => ({
   leaseId: lease.leaseId,
   workerId: lease.workerId,
+  holder: null,
   token: null,
   jobId: null,
   progress: null,
@@ -96,6 +98,7 @@ export async function heardAfter(
 export const releaseFor = ({ lease, token }: Grant, more: Partial<Release> = {}): Release => ({
   leaseId: lease.leaseId,
   workerId: lease.workerId,
+  holder: null,
   token,
   jobId: null,
   status: 'SUCCEEDED',

@@ -1,3 +1,4 @@
+import type { Holder } from '../access/holder.ts';
 import type { ErrorCode } from '../errors.ts';
 import type { JsonObject } from '../jobs/job.ts';
 
@@ -112,6 +113,13 @@ export interface LostFile {
   fence: string;
   lostAtMs: number;
   reason: string;
+}
+
+/** An owner's heartbeat. */
+export interface OwnerHeartbeat {
+  ownerId: string;
+  /** The caller's holder; the API layers leave it to the engine. */
+  holder: Holder;
 }
 
 /** The answer to an owner's heartbeat. */

@@ -1,3 +1,4 @@
+import type { Holder } from '../access/holder.ts';
 import { DomainError, printable } from '../errors.ts';
 import type { OwnerProfile } from './file-lease.ts';
 
@@ -18,6 +19,8 @@ export const ownerStateNumber = (state: OwnerState): number => ownerStates.index
 
 export interface Owner {
   ownerId: string;
+  /** The credential that began its present life. */
+  holder: Holder;
   profile: OwnerProfile;
   state: OwnerState;
   /** When its present life began. */
@@ -51,6 +54,10 @@ export function livenessOf(
 
 export const ownerNotFound = (ownerId: string): DomainError =>
   new DomainError('owner_not_found', `there is no owner ${printable(ownerId)}`);
+
+/** The name is in use: its present life began with another credential. */
+export const heldByAnother = (field: string): DomainError =>
+  new DomainError('permission_denied', `${field}: another credential uses this name`, { field });
 
 /** Why an owner that is not alive cannot be renewed. */
 export function notAlive({ ownerId, state, expiresAtMs, endedAtMs }: Owner): DomainError {

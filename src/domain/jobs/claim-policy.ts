@@ -1,3 +1,4 @@
+import { type Holder, isHeldBy } from '../access/holder.ts';
 import { DomainError } from '../errors.ts';
 import { allows, isClaimed, isLeased, type State, type Verb } from './state-machine.ts';
 
@@ -8,6 +9,8 @@ import { allows, isClaimed, isLeased, type State, type Verb } from './state-mach
 export interface ClaimedJob {
   state: State;
   claimedBy: string | null;
+  /** The credential behind the worker. */
+  holder: Holder;
   claimExpiresAtMs: number | null;
   expiresAtMs: number | null;
   claimsLost: number;
@@ -23,14 +26,21 @@ const verbTo: Partial<Record<State, Verb>> = {
   QUEUED: 'give back',
 };
 
-/**
- * Decides about a worker's report of its job's state. `workerId` is null where the report names no worker.
- */
-export function decideStatus(job: ClaimedJob, wanted: State, workerId: string | null): StatusDecision {
+/** Who reports the state of a job. `workerId` is null where the report names no worker. */
+export interface Reporter {
+  workerId: string | null;
+  holder: Holder;
+}
+
+/** Decides about a worker's report of its job's state. */
+export function decideStatus(job: ClaimedJob, wanted: State, { workerId, holder }: Reporter): StatusDecision {
   if (workerId !== null && job.claimedBy !== null && job.claimedBy !== workerId) {
     throw new DomainError('worker_mismatch', `the job is with worker ${job.claimedBy}`, {
       field: 'worker_id',
     });
+  }
+  if (!isHeldBy(job.holder, holder)) {
+    throw new DomainError('worker_mismatch', 'the job is with another worker', { field: 'worker_id' });
   }
   if (isClaimed(job.state) && claimIsOver(job)) {
     throw new DomainError('job_not_claimed', `the claim ran out at ${isoTime(job.claimExpiresAtMs)}`);

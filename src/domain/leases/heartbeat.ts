@@ -5,6 +5,7 @@ import type { Heartbeat } from './lease.ts';
 export const heartbeatOf = (leaseId: string, command: HeartbeatRequest): Heartbeat => ({
   leaseId,
   workerId: command.worker_id,
+  holder: null,
   token: command.lease_token?.toLowerCase() ?? null,
   jobId: command.job_id?.toLowerCase() ?? null,
   progress: command.progress ?? null,

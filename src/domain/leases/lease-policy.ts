@@ -1,4 +1,5 @@
-import { DomainError, printable } from '../errors.ts';
+import { type Holder, isHeldBy } from '../access/holder.ts';
+import { DomainError, leaseNotFound, printable } from '../errors.ts';
 import type { FinalStatus } from '../jobs/job.ts';
 import { isClaimed, isLeased, type State, type Verb } from '../jobs/state-machine.ts';
 import { enqueueIdOf } from '../streams/stream-message.ts';
@@ -13,6 +14,8 @@ export interface LeasedJob {
   jobId: string;
   state: State;
   claimedBy: string | null;
+  /** The credential behind the worker. */
+  holder: Holder;
   claimExpiresAtMs: number | null;
   leaseToken: string | null;
   expiresAtMs: number | null;
@@ -27,26 +30,34 @@ export interface LeasedJob {
 
 /** A worker's proof that it holds a lease. A null field was not sent. */
 export interface Proof {
+  leaseId: string;
   workerId: string;
+  holder: Holder;
   token: string | null;
   jobId: string | null;
 }
 
 /** Returns undefined if the worker may keep or end the lease, otherwise the reason why not. */
-export function checkOwner(job: LeasedJob, leaseId: string, proof: Proof): Lost | undefined {
+export function checkOwner(job: LeasedJob, proof: Proof): Lost | undefined {
   const stranger = checkProof(job, proof);
   if (stranger) return stranger;
-  if (job.expiresAtMs === null || job.expiresAtMs <= job.nowMs) return expired(leaseId, job.expiresAtMs);
+  if (job.expiresAtMs === null || job.expiresAtMs <= job.nowMs)
+    return expired(proof.leaseId, job.expiresAtMs);
   return undefined;
 }
 
-/** The same check for a lease that may have ended already. */
+/**
+ * The same check for a lease that may have ended already. Without the lease's token another credential learns
+ * nothing: it gets the answer of a lease that does not exist.
+ */
 export function checkProof(
-  { jobId, claimedBy, leaseToken }: Pick<LeasedJob, 'jobId' | 'claimedBy' | 'leaseToken'>,
+  { jobId, claimedBy, holder, leaseToken }: Pick<LeasedJob, 'jobId' | 'claimedBy' | 'holder' | 'leaseToken'>,
   proof: Proof,
 ): Lost | undefined {
+  const hasToken = proof.token !== null && proof.token.toLowerCase() === leaseToken;
+  if (!hasToken && !isHeldBy(holder, proof.holder)) return unknownLease(proof.leaseId);
   if (claimedBy !== proof.workerId) return wrongWorker;
-  if (proof.token !== null && proof.token.toLowerCase() !== leaseToken) return wrongToken;
+  if (proof.token !== null && !hasToken) return wrongToken;
   if (proof.jobId !== null && proof.jobId.toLowerCase() !== jobId) {
     return wrongJob(jobId);
   }
@@ -54,6 +65,8 @@ export function checkProof(
 }
 
 const lost = (code: Lost['code'], detail: string): Lost => ({ kind: 'lost', code, detail });
+
+export const unknownLease = (leaseId: string): Lost => lost('lease_not_found', leaseNotFound(leaseId).detail);
 
 /** The answer does not disclose which worker holds the lease. */
 export const wrongWorker = lost('worker_mismatch', 'the lease is with another worker');
@@ -128,6 +141,7 @@ export type RequestDecision =
 
 export interface LeaseClaim {
   workerId: string | null;
+  holder: Holder;
   requestId: string | null;
   costUnits: number;
   /** The job is unique, and its worker already holds a lease. */
@@ -139,13 +153,15 @@ export function decideRequest(job: LeasedJob, ask: LeaseClaim, capacity: Capacit
     if (job.expiresAtMs === null || job.expiresAtMs <= job.nowMs) {
       throw new DomainError('job_not_claimed', `the job's lease expired${atTime(job.expiresAtMs)}`);
     }
-    const same = ask.requestId !== null && ask.requestId === job.requestId;
+    const same =
+      ask.requestId !== null && ask.requestId === job.requestId && isHeldBy(job.holder, ask.holder);
     if (same && (ask.workerId === null || ask.workerId === job.claimedBy)) return { kind: 'replay' };
     throw new DomainError('job_not_claimed', 'the job has its lease already');
   }
   if (!isClaimed(job.state))
     throw new DomainError('job_not_claimed', `the job is ${job.state}; claim it first`);
-  if (ask.workerId !== null && ask.workerId !== job.claimedBy) {
+  const isWorker = ask.workerId === null || ask.workerId === job.claimedBy;
+  if (!isWorker || !isHeldBy(job.holder, ask.holder)) {
     throw new DomainError('worker_mismatch', 'the job is with another worker', { field: 'worker_id' });
   }
   if (job.claimExpiresAtMs !== null && job.claimExpiresAtMs <= job.nowMs) {

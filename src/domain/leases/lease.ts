@@ -1,3 +1,4 @@
+import type { Holder } from '../access/holder.ts';
 import type { ErrorCode } from '../errors.ts';
 import type { FinalStatus, Job, JobResult, Json, JsonObject } from '../jobs/job.ts';
 
@@ -69,6 +70,8 @@ export type LeaseOutcome = Grant | Denial;
 export interface Heartbeat {
   leaseId: string;
   workerId: string;
+  /** The caller's holder; the API layers leave it to the engine. */
+  holder: Holder;
   token: string | null;
   jobId: string | null;
   progress: number | null;
@@ -97,6 +100,8 @@ export interface Lost {
 export interface Release {
   leaseId: string;
   workerId: string;
+  /** The caller's holder; the API layers leave it to the engine. */
+  holder: Holder;
   token: string | null;
   jobId: string | null;
   status: FinalStatus;

@@ -27,6 +27,7 @@ export function releaseOf(
   const release: Release = {
     leaseId,
     workerId: command.worker_id,
+    holder: null,
     token: command.lease_token ?? null,
     jobId: command.job_id ?? null,
     status: command.status,

@@ -1,4 +1,5 @@
 import Type, { type Static } from 'typebox';
+import type { Holder } from '../access/holder.ts';
 import { invalid } from '../errors.ts';
 import {
   type FileName,
@@ -136,6 +137,8 @@ export type WatchFiles = Static<typeof WatchFiles>;
 /** A validated request for files. */
 export interface FileRequest {
   ownerId: string;
+  /** The caller's holder; the API layers leave it to the engine. */
+  holder: Holder;
   /** The owner whose contentions and halts apply: the owner itself, unless the request names a caller. */
   callerId: string;
   profile: OwnerProfile;
@@ -152,6 +155,7 @@ export function fileRequestOf(command: AcquireFiles): FileRequest {
     throw invalid('owner.parent_owner_id', 'must not be the owner itself');
   return {
     ownerId: owner_id,
+    holder: null,
     callerId: caller_id ?? owner_id,
     profile: {
       agent: owner?.agent ?? null,

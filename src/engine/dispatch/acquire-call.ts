@@ -1,10 +1,12 @@
 /** A call of the acquirer to the dispatcher, and its results. */
+import type { Holder } from '../../domain/access/holder.ts';
 import type { Grant } from '../../domain/leases/lease.ts';
 import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
 import type { ScanWindow } from '../../store/sql/queue/heads.ts';
 
 export interface AcquireCall {
   workerId: string;
+  holder: Holder;
   requestId: string | null;
   /** Which jobs match. Calls of one request class have the same filter. */
   requestClass: string;

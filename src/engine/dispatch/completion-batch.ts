@@ -60,9 +60,9 @@ export class CompletionBatch {
     signal: AbortSignal | undefined,
   ): Promise<CapacityNow> {
     const completions = this.#calls.map(({ release, wantsJob }) => {
-      const { leaseId, workerId, token, jobId, resultData: result, metrics, message } = release;
+      const { leaseId, workerId, holder, token, jobId, resultData: result, metrics, message } = release;
       const named = { stream: message?.stream ?? null, attempt: attemptOfMessage(release) ?? null };
-      return { leaseId, workerId, token, jobId, result, metrics, ...named, wantsJob };
+      return { leaseId, workerId, holder, token, jobId, result, metrics, ...named, wantsJob };
     });
     this.#completed = await completeLeases(sql, completions, capacity, signal);
     return this.#completed.capacity;

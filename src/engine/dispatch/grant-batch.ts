@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { isHeldBy } from '../../domain/access/holder.ts';
 import { transition } from '../../domain/jobs/state-machine.ts';
 import { capacityOf, noJobs } from '../../domain/leases/capacity.ts';
 import type { Capacity, Grant } from '../../domain/leases/lease.ts';
@@ -7,13 +8,8 @@ import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
 import { newId } from '../../lib/uuid.ts';
 import type { Sql, TransactionSql } from '../../store/connection/sql.ts';
 import { type CapacityNow, lockCapacityWith, takeUnits } from '../../store/sql/leases/capacity.ts';
-import {
-  findGrantsByRequest,
-  grantLeases,
-  grantNext,
-  type LeaseSlot,
-  type NewLease,
-} from '../../store/sql/leases/grant.ts';
+import { findGrantsByRequest } from '../../store/sql/leases/find-grants.ts';
+import { grantLeases, grantNext, type LeaseSlot, type NewLease } from '../../store/sql/leases/grant.ts';
 import { type LockedCandidates, lockCandidates } from '../../store/sql/queue/candidates.ts';
 import {
   firstWindow,
@@ -104,14 +100,19 @@ export class GrantBatch {
     });
   }
 
-  /** Returns earlier grants: those of the same worker and request that are still active. */
+  /** Returns earlier grants: those of the same worker, holder and request that are still active. */
   async replay(sql: Sql): Promise<void> {
     const requestIds = this.#calls.flatMap(({ requestId }) => requestId ?? []);
     if (requestIds.length === 0) return;
-    for (const { requestId, grant } of await findGrantsByRequest(sql, requestIds, this.#options.signal)) {
-      const { workerId } = grant.lease;
-      this.hasReplays = true;
-      this.#answers.set(nameOf({ workerId, requestId }, 0), { kind: 'granted', grants: [grant] });
+    const found = await findGrantsByRequest(sql, requestIds, this.#options.signal);
+    if (found.length === 0) return;
+    const callsByRequest = Map.groupBy(this.#calls.entries(), ([, { requestId }]) => requestId);
+    for (const { requestId, holder, grant } of found) {
+      for (const [i, call] of callsByRequest.get(requestId) ?? []) {
+        if (call.workerId !== grant.lease.workerId || !isHeldBy(holder, call.holder)) continue;
+        this.hasReplays = true;
+        this.#answers.set(this.#names[i] as string, { kind: 'granted', grants: [grant] });
+      }
     }
   }
 
@@ -294,8 +295,8 @@ function roundRobin(requesters: readonly Requester[]): readonly Requester[] {
 }
 
 /** The identity of a call within its batch; a call without a request id is unique. */
-const nameOf = ({ workerId, requestId }: Pick<AcquireCall, 'workerId' | 'requestId'>, i: number): string =>
-  requestId === null ? `#${i}` : JSON.stringify([workerId, requestId]);
+const nameOf = ({ workerId, holder, requestId }: AcquireCall, i: number): string =>
+  requestId === null ? `#${i}` : JSON.stringify([workerId, holder, requestId]);
 
 const newLease = (jobId: string, call: AcquireCall, ttlUnlessSaidS: number): NewLease => ({
   jobId,
@@ -303,11 +304,12 @@ const newLease = (jobId: string, call: AcquireCall, ttlUnlessSaidS: number): New
 });
 
 function leaseSlotOf(call: AcquireCall, ttlUnlessSaidS: number): LeaseSlot {
-  const { workerId, requestId, filter, isStreamed } = call;
+  const { workerId, holder, requestId, filter, isStreamed } = call;
   return {
     leaseId: newId(),
     token: randomUUID(),
     workerId,
+    holder,
     requestId,
     state: transition(filter.streams === null && !isStreamed ? 'acquire' : 'acquire from stream').to,
     ttlS: call.ttlS ?? ttlUnlessSaidS,

@@ -162,7 +162,7 @@ export class ReleaseBatch {
     const problem =
       checkProof(job, release) ??
       checkMessage({ ...job, attempt: job.attempts }, release.message, this.#carrier) ??
-      checkOwner(job, release.leaseId, release);
+      checkOwner(job, release);
     if (problem?.code === 'lease_not_active') {
       // A statement that waited long for the row cannot decide this either.
       if (!job.awake) return rowLocked;
@@ -205,12 +205,12 @@ const outcomeOf = ({ resultData, error, errorDetail, metrics }: Release) => ({
  * refused.
  */
 function releaseOfEndedLease(
-  { lease, token, stream, messageIds }: KnownLease,
+  { lease, token, holder, stream, messageIds }: KnownLease,
   call: Release,
   carrier: 'database' | 'redis',
 ): Error | undefined {
   const stranger =
-    checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: token }, call) ??
+    checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, holder, leaseToken: token }, call) ??
     checkMessage({ jobId: lease.jobId, attempt: lease.attempt, stream, messageIds }, call.message, carrier);
   if (stranger) return lostError(stranger);
   if (lease.state !== 'RELEASED' || lease.endedAtMs === null) {

@@ -1,3 +1,5 @@
+import { isHeldBy } from '../../domain/access/holder.ts';
+import type { DomainError } from '../../domain/errors.ts';
 import {
   type AskedFile,
   type Decision,
@@ -7,7 +9,7 @@ import {
 } from '../../domain/files/contention-policy.ts';
 import type { FileLease, FileName, FileOutcome } from '../../domain/files/file-lease.ts';
 import { mayBorrow, notLent } from '../../domain/files/file-lending.ts';
-import { livenessOf, type Owner, ownerTtlMs } from '../../domain/files/file-owners.ts';
+import { heldByAnother, livenessOf, type Owner, ownerTtlMs } from '../../domain/files/file-owners.ts';
 import type { FileRequest } from '../../domain/requests/files.ts';
 import { type RowLocked, rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import { newId } from '../../lib/uuid.ts';
@@ -28,7 +30,7 @@ export interface Again {
   parentOwnerId?: string;
 }
 
-type Verdict = Extract<Decision, { kind: 'grant' | 'answer' | 'apply' }> | Again | RowLocked;
+type Verdict = Extract<Decision, { kind: 'grant' | 'answer' | 'apply' }> | Again | DomainError | RowLocked;
 
 /** The rows that a batch has read and locked. */
 interface Found {
@@ -87,6 +89,8 @@ export class FileAcquireBatch {
     const owner = owners.get(call.ownerId);
     if (!owner || !owners.has(call.callerId)) return rowLocked;
     const liveness = livenessOf(owner, nowMs);
+    const stranger = this.#strangerIn(call);
+    if (stranger !== undefined) return heldByAnother(stranger);
     // A dead owner must be ended before it can start again, and an idle owner no longer owns the files that
     // it gave up.
     if (liveness === 'dead' || liveness === 'idle') return { kind: 'again', stale: [owner.ownerId] };
@@ -118,14 +122,14 @@ export class FileAcquireBatch {
   ): Promise<(FileOutcome | Exclude<Verdict, { kind: 'grant' | 'answer' }>)[]> {
     const ids = new Set(
       verdicts.flatMap((verdict) =>
-        verdict !== rowLocked && verdict.kind === 'answer' ? verdict.contentionId : [],
+        isVerdict(verdict) && verdict.kind === 'answer' ? verdict.contentionId : [],
       ),
     );
     for (const { contentionId } of this.#denied) ids.delete(contentionId);
     const contended = [...this.#denied, ...(await readContentions(sql, [...ids]))];
     const byId = Map.groupBy(contended, ({ contentionId }) => contentionId);
     return verdicts.map((verdict, i) => {
-      if (verdict === rowLocked || verdict.kind === 'again' || verdict.kind === 'apply') return verdict;
+      if (!isVerdict(verdict) || verdict.kind === 'again' || verdict.kind === 'apply') return verdict;
       if (verdict.kind === 'grant') return { kind: 'granted', leases: this.#leases(calls[i] as FileRequest) };
       const { contentionId, state } = verdict;
       const files = byId.get(contentionId) ?? [];
@@ -134,6 +138,16 @@ export class FileAcquireBatch {
         this.ledger.nowMs,
       );
     });
+  }
+
+  /** The field that names an owner whose present life began with another credential. */
+  #strangerIn({ ownerId, callerId, holder }: FileRequest): 'owner_id' | 'caller_id' | undefined {
+    const { nowMs, owners } = this.#found;
+    const isAnothers = (name: string) => {
+      const owner = owners.get(name) as Owner;
+      return !isHeldBy(owner.holder, holder) && ['alive', 'idle'].includes(livenessOf(owner, nowMs));
+    };
+    return isAnothers(ownerId) ? 'owner_id' : isAnothers(callerId) ? 'caller_id' : undefined;
   }
 
   #asked({ fileId }: FileName, call: FileRequest, owner: Owner, stale: Set<string>): AskedFile {
@@ -170,9 +184,9 @@ export class FileAcquireBatch {
   }
 
   /** A request counts as heartbeat and as activity. An ended owner starts again. */
-  #touch(owner: Owner, { ownerId, profile, files }: FileRequest, born: boolean): Owner {
+  #touch(owner: Owner, { ownerId, holder, profile, files }: FileRequest, born: boolean): Owner {
     const { nowMs } = this.ledger;
-    this.ledger.touch({ ownerId, kind: 'active', born, profile });
+    this.ledger.touch({ ownerId, kind: 'active', born, holder, profile });
     if (owner.stoppedAtMs !== null) this.ledger.addOwnerEvent('OWNER_RESUMED', ownerId, { actor: ownerId });
     if (owner.hasLosses) for (const { fileId } of files) this.ledger.rememberFile(ownerId, fileId);
     const touched: Owner = {
@@ -184,6 +198,7 @@ export class FileAcquireBatch {
         branch: profile.branch ?? owner.profile.branch,
         parentOwnerId: parentOf({ profile }, owner),
       },
+      holder: born ? holder : owner.holder,
       state: 'ALIVE',
       bornAtMs: born ? nowMs : owner.bornAtMs,
       lastHeartbeatAtMs: nowMs,
@@ -288,6 +303,9 @@ export class FileAcquireBatch {
   }
 }
 
+const isVerdict = (verdict: Verdict): verdict is Exclude<Verdict, DomainError | RowLocked> =>
+  verdict !== rowLocked && !(verdict instanceof Error);
+
 /** Neither a caller's name nor a file's id is delimited, so the id of fixed length comes first. */
 const contentionOf = (callerId: string, fileId: string): string => `${fileId} ${callerId}`;
 
@@ -296,7 +314,8 @@ const parentOf = ({ profile }: Pick<FileRequest, 'profile'>, owner: Owner): stri
   profile.parentOwnerId ?? owner.profile.parentOwnerId;
 
 /** Whether the holder is the parent of the requesting owner, and lends it the file. */
-const isLentTo = (call: Pick<FileRequest, 'profile'>, owner: Owner, holder: Holder): boolean =>
+const isLentTo = (call: Pick<FileRequest, 'profile' | 'holder'>, owner: Owner, holder: Holder): boolean =>
+  isHeldBy(holder.owner.holder, call.holder) &&
   mayBorrow(
     { ownerId: owner.ownerId, parentOwnerId: parentOf(call, owner) },
     holder.owner.ownerId,

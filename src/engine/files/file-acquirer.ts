@@ -17,6 +17,7 @@
  * borrows the file. If an instruction is stored for the owner, its request applies the instruction first, as
  * if it had been given at that moment.
  */
+import { holderOf } from '../../domain/access/holder.ts';
 import { DomainError } from '../../domain/errors.ts';
 import type { FileOutcome } from '../../domain/files/file-lease.ts';
 import type { FileRequest } from '../../domain/requests/files.ts';
@@ -38,16 +39,17 @@ const attemptsMax = 20;
 /** Owners that are known to have a row. */
 const knownMax = 10_000;
 
-type AcquireResult = Exclude<Awaited<ReturnType<FileAcquireBatch['answers']>>[number], RowLocked>;
+type AcquireAnswer = Exclude<Awaited<ReturnType<FileAcquireBatch['answers']>>[number], RowLocked>;
+type AcquireResult = Exclude<AcquireAnswer, Error>;
 
 export class FileAcquirer {
   readonly #context: EngineContext;
-  readonly #batcher: LockAwareBatcher<FileRequest, AcquireResult>;
+  readonly #batcher: LockAwareBatcher<FileRequest, AcquireAnswer>;
   readonly #known = new Set<string>();
 
   constructor(context: EngineContext) {
     this.#context = context;
-    this.#batcher = new LockAwareBatcher<FileRequest, AcquireResult>({
+    this.#batcher = new LockAwareBatcher<FileRequest, AcquireAnswer>({
       flush: (calls, wait, signal) => this.#flush(calls, wait, signal),
       first: {
         meter: context.metrics.batch('acquire_files'),
@@ -62,9 +64,9 @@ export class FileAcquirer {
     });
   }
 
-  acquire(request: FileRequest, { signal }: Caller): Promise<FileOutcome> {
+  acquire(request: FileRequest, { principal, signal }: Caller): Promise<FileOutcome> {
     return this.#batcher.runSteps(async ({ attempt, attemptWaiting }) => {
-      let asked = request;
+      let asked = { ...request, holder: holderOf(principal) };
       let result = await attempt(asked, signal);
       for (let attempts = 1; !isDecided(result); attempts++) {
         if (attempts > attemptsMax)
@@ -99,7 +101,7 @@ export class FileAcquirer {
     calls: readonly FileRequest[],
     wait: boolean,
     signal: AbortSignal | undefined,
-  ): Promise<(AcquireResult | RowLocked)[]> {
+  ): Promise<(AcquireAnswer | RowLocked)[]> {
     const { database, outageMonitor, publisher } = this.#context;
     await outageMonitor.ensureFresh();
     const ownerIds = [...new Set(calls.flatMap(({ ownerId, callerId }) => [ownerId, callerId]))];

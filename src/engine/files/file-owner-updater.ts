@@ -1,3 +1,4 @@
+import { holderOf, isHeldBy } from '../../domain/access/holder.ts';
 import { DomainError } from '../../domain/errors.ts';
 import type { FileLease, FileRelease, FilesReleased, NotReleased } from '../../domain/files/file-lease.ts';
 import { livenessOf, notAlive, type Owner, ownerNotFound } from '../../domain/files/file-owners.ts';
@@ -112,7 +113,7 @@ export class FileOwnerUpdater {
    */
   async #update<T>(
     ownerId: string,
-    { signal }: Caller,
+    { principal, signal }: Caller,
     work: (sql: Sql, owner: Owner, ledger: FileChangeset, locked: Locked) => Promise<Done<T>>,
   ): Promise<T> {
     if (this.#closed) throw new DomainError('unavailable', 'the server is shutting down');
@@ -126,7 +127,8 @@ export class FileOwnerUpdater {
         const done = await database.transaction(async (sql) => {
           const owners = await lockOwners(sql, [...names], { wait: true, signal });
           const owner = owners.get(ownerId);
-          if (!owner || owner.state === 'NEW') throw ownerNotFound(ownerId);
+          if (!owner || owner.state === 'NEW' || !isHeldBy(owner.holder, holderOf(principal)))
+            throw ownerNotFound(ownerId);
           const { nowMs } = await readClock(sql);
           const isDue = (one: Owner) => ['dead', 'idle'].includes(livenessOf(one, nowMs));
           if (mayReap && [...owners.values()].some(isDue)) return 'due';

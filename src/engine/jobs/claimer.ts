@@ -1,3 +1,4 @@
+import { type Holder, holderOf, isHeldBy } from '../../domain/access/holder.ts';
 import { offerOf } from '../../domain/jobs/constraints.ts';
 import type { Job, JsonObject } from '../../domain/jobs/job.ts';
 import { limits } from '../../domain/limits.ts';
@@ -21,6 +22,7 @@ import { parkUnschedulable } from '../dispatch/park-unschedulable.ts';
 
 interface ClaimCall {
   workerId: string;
+  holder: Holder;
   requestId: string | null;
   limit: number;
 }
@@ -68,6 +70,7 @@ export class Claimer {
     this.#context.workers.asks({ workerId, peer, kind: key, filter, mayWait: false });
     const call = {
       workerId,
+      holder: holderOf(principal),
       requestId: command.request_id ?? null,
       limit: command.limit ?? 1,
     };
@@ -208,12 +211,12 @@ async function claimAll(
   return answers;
 }
 
-const slotsOf = ({ workerId, requestId, limit }: ClaimCall): ClaimSlot[] =>
-  Array.from({ length: limit }, () => ({ workerId, requestId }));
+const slotsOf = ({ workerId, holder, requestId, limit }: ClaimCall): ClaimSlot[] =>
+  Array.from({ length: limit }, () => ({ workerId, holder, requestId }));
 
 /**
- * Calls that carry a `request_id` are looked up first. Jobs that the same worker claimed with it and still
- * holds are returned again. The same request twice in one batch is one request.
+ * Calls that carry a `request_id` are looked up first. Jobs that the same worker and holder claimed with it
+ * and still have are returned again. The same request twice in one batch is one request.
  */
 async function claimOrReplay(
   sql: Sql,
@@ -223,14 +226,16 @@ async function claimOrReplay(
   signal: AbortSignal | undefined,
 ): Promise<Job[][]> {
   const held = new Map<string, Job[]>();
-  const nameOf = (workerId: string | null, requestId: string | null) => JSON.stringify([workerId, requestId]);
-  for (const record of await findClaimsByRequest(sql, calls, signal)) {
-    const name = nameOf(record.claimed_by, record.request_id);
-    held.set(name, [...(held.get(name) ?? []), toJob(record)]);
-  }
+  const found = Map.groupBy(await findClaimsByRequest(sql, calls, signal), ({ claimed_by, request_id }) =>
+    JSON.stringify([claimed_by, request_id]),
+  );
   const fresh = new Map<string, ClaimCall>();
   const names = calls.map((call, i) => {
-    const name = call.requestId === null ? `#${i}` : nameOf(call.workerId, call.requestId);
+    const { workerId, holder, requestId } = call;
+    const name = requestId === null ? `#${i}` : JSON.stringify([workerId, holder, requestId]);
+    const claims = found.get(JSON.stringify([workerId, requestId])) ?? [];
+    const own = claims.filter((claim) => isHeldBy(claim.holder, holder));
+    if (own.length > 0) held.set(name, own.map(toJob));
     if (!held.has(name) && !fresh.has(name)) fresh.set(name, call);
     return name;
   });

@@ -1,4 +1,5 @@
 import type { AuditDraft } from '../../domain/access/audit.ts';
+import { type Holder, holderOf } from '../../domain/access/holder.ts';
 import { jobNotFound } from '../../domain/errors.ts';
 import {
   type CancelDecision,
@@ -35,9 +36,11 @@ import { type Caller, type EngineContext, waitingMax } from '../context/engine-c
 import { lockDecidable } from './lock-decidable.ts';
 
 type ChangeCall = { jobId: string } & (
-  | { kind: 'status'; command: UpdateJobStatus; peer: string }
+  | { kind: 'status'; command: UpdateJobStatus; peer: string; holder: Holder }
   | { kind: 'cancel'; command: OperatorRequest; peer: string; caller: Caller }
 );
+
+type StatusCall = Extract<ChangeCall, { kind: 'status' }>;
 
 /** Maximum changes of one transaction. */
 const changesMax = 500;
@@ -63,9 +66,11 @@ export class JobUpdater {
     });
   }
 
-  async updateStatus(jobId: string, command: UpdateJobStatus, { peer, signal }: Caller): Promise<Job> {
+  async updateStatus(jobId: string, command: UpdateJobStatus, caller: Caller): Promise<Job> {
     if (!isUuid(jobId)) throw jobNotFound(jobId);
-    return this.#run({ kind: 'status', jobId: jobId.toLowerCase(), command, peer }, signal);
+    const { peer, principal, signal } = caller;
+    const holder = holderOf(principal);
+    return this.#run({ kind: 'status', jobId: jobId.toLowerCase(), command, peer, holder }, signal);
   }
 
   async cancel(jobId: string, command: OperatorRequest, caller: Caller): Promise<Job> {
@@ -206,7 +211,7 @@ class ChangeBatch {
     if (!job) return undefined;
     if (ending) return changeOfTerminalJob(call, ending.state);
     try {
-      if (call.kind === 'status') this.#updateStatus(job, call.command, call.peer);
+      if (call.kind === 'status') this.#updateStatus(job, call);
       else this.#cancel(job, call.command, call.caller);
       return undefined;
     } catch (error) {
@@ -240,8 +245,9 @@ class ChangeBatch {
     await recordAudit(sql, ...this.#audited);
   }
 
-  #updateStatus(job: LockedJob, command: UpdateJobStatus, peer: string): void {
-    const decision: StatusDecision = decideStatus(job, command.state, command.worker_id ?? null);
+  #updateStatus(job: LockedJob, { command, peer, holder }: StatusCall): void {
+    const reporter = { workerId: command.worker_id ?? null, holder };
+    const decision: StatusDecision = decideStatus(job, command.state, reporter);
     const said = { note: command.note ?? null, progress: command.progress ?? null };
     const from = job.state;
     const to = decision.kind === 'move' ? transition(decision.verb).to : from;
@@ -256,6 +262,7 @@ class ChangeBatch {
     job.state = to;
     if (to !== 'QUEUED') return;
     job.claimedBy = null;
+    job.holder = null;
     this.#requeued++;
   }
 

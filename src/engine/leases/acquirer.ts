@@ -1,3 +1,4 @@
+import { type Holder, holderOf } from '../../domain/access/holder.ts';
 import { DomainError } from '../../domain/errors.ts';
 import { offerOf } from '../../domain/jobs/constraints.ts';
 import type { JsonObject } from '../../domain/jobs/job.ts';
@@ -20,6 +21,7 @@ const longestWaitMs = 2 ** 31 - 1;
 /** What a gRPC stream requests of one request class. */
 export interface FetchRequest {
   workerId: string;
+  holder: Holder;
   filter: ClaimFilter;
   /** The TTL of the leases; null uses the setting. */
   ttlS: number | null;
@@ -84,6 +86,7 @@ export class Acquirer {
     noteIds({ worker_id: workerId });
     const call = {
       workerId,
+      holder: holderOf(principal),
       requestId: command.request_id ?? null,
       requestClass,
       filter,
@@ -115,6 +118,7 @@ export class Acquirer {
    */
   async fetch({
     workerId,
+    holder,
     filter,
     ttlS,
     requestClass,
@@ -123,7 +127,7 @@ export class Acquirer {
     idle,
   }: FetchRequest): Promise<readonly Grant[]> {
     if (this.#draining) return [];
-    const call = { workerId, requestId: null, requestClass, filter, ttlS, isStreamed: true };
+    const call = { workerId, holder, requestId: null, requestClass, filter, ttlS, isStreamed: true };
     const until = Number.POSITIVE_INFINITY;
     const answer = await this.#track({ call, count, until, signal, idle });
     return answer.kind === 'granted' ? answer.grants : [];

@@ -96,6 +96,7 @@ export class CreditFetcher {
       const idle = this.#idle.signal;
       const grants = await leases.fetch({
         workerId,
+        holder: null,
         filter,
         ttlS,
         requestClass,

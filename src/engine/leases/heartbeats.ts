@@ -10,6 +10,7 @@
  * - After an outage no lease is decided before the outage has been compensated; see
  *   `engine/maintenance/outage-monitor.ts`.
  */
+import { holderOf } from '../../domain/access/holder.ts';
 import { leaseNotFound } from '../../domain/errors.ts';
 import type { Extended, Heartbeat, LeaseWithJob, Lost, Verdict } from '../../domain/leases/lease.ts';
 import {
@@ -17,6 +18,7 @@ import {
   expired,
   lostError,
   released,
+  unknownLease,
   wrongToken,
   wrongWorker,
 } from '../../domain/leases/lease-policy.ts';
@@ -72,15 +74,15 @@ export class Heartbeats {
   }
 
   /** Extends one lease, or throws the DomainError with the reason. */
-  async heartbeat(heartbeat: Heartbeat, { peer, signal }: Caller): Promise<Extended> {
-    const [verdict] = await this.heartbeatMany([this.#checked(heartbeat)], signal);
-    return this.#extendedOf(verdict, heartbeat, peer);
+  async heartbeat(heartbeat: Heartbeat, caller: Caller): Promise<Extended> {
+    const [verdict] = await this.heartbeatMany([this.#checked(heartbeat, caller)], caller.signal);
+    return this.#extendedOf(verdict, heartbeat, caller.peer);
   }
 
   /** The same for a caller that shows the lease and its job: as the heartbeat's own statement wrote them. */
-  async heartbeatWithJob(heartbeat: Heartbeat, { peer, signal }: Caller): Promise<Extended & LeaseWithJob> {
-    const verdict = await this.#showingBatcher.run(this.#checked(heartbeat), signal);
-    return this.#extendedOf(verdict, heartbeat, peer);
+  async heartbeatWithJob(heartbeat: Heartbeat, caller: Caller): Promise<Extended & LeaseWithJob> {
+    const verdict = await this.#showingBatcher.run(this.#checked(heartbeat, caller), caller.signal);
+    return this.#extendedOf(verdict, heartbeat, caller.peer);
   }
 
   /**
@@ -110,11 +112,11 @@ export class Heartbeats {
     await this.#showingBatcher.close();
   }
 
-  #checked(heartbeat: Heartbeat): Heartbeat {
+  #checked(heartbeat: Heartbeat, { principal }: Caller): Heartbeat {
     const { leaseId, jobId: job_id, workerId: worker_id } = heartbeat;
     this.#context.metrics.noteIds({ lease_id: leaseId, job_id, worker_id });
     if (!isUuid(leaseId)) throw leaseNotFound(leaseId);
-    return { ...heartbeat, leaseId: leaseId.toLowerCase() };
+    return { ...heartbeat, leaseId: leaseId.toLowerCase(), holder: holderOf(principal) };
   }
 
   #extendedOf<Kept extends Extended>(
@@ -129,14 +131,14 @@ export class Heartbeats {
   }
 
   async #extend(
-    beats: HeartbeatList,
+    heartbeats: HeartbeatList,
     wait: boolean,
     signal: AbortSignal | undefined,
   ): Promise<BatchVerdict[]> {
     await this.#decideOutage(wait);
-    const merged = mergeDuplicates(beats);
+    const merged = mergeDuplicates(heartbeats);
     const extended = await extendLeases(this.#context.database, merged, { wait, signal });
-    return this.#verdictsFrom(extended, beats, wait, signal);
+    return this.#verdictsFrom(extended, heartbeats, wait, signal);
   }
 
   async #extendWithJobs(
@@ -185,6 +187,9 @@ export class Heartbeats {
         };
       } else if (result?.kind === 'wrong worker' || result?.kind === 'wrong token') {
         verdicts[i] = result.kind === 'wrong worker' ? wrongWorker : wrongToken;
+        strangers++;
+      } else if (result?.kind === 'wrong holder') {
+        verdicts[i] = whyLost(beats[i] as Heartbeat, undefined);
         strangers++;
       } else unclear.push(i);
     }
@@ -268,8 +273,8 @@ function answerDuplicates(
 function mergeDuplicates(heartbeats: HeartbeatList): HeartbeatList {
   if (heartbeats.every(({ progress, message }) => progress === null && message === null)) return heartbeats;
   const said = new Map<string, Pick<Heartbeat, 'progress' | 'message'>>();
-  const nameOf = ({ leaseId, workerId, token, jobId }: Heartbeat) =>
-    JSON.stringify([leaseId, workerId, token, jobId]);
+  const nameOf = ({ leaseId, workerId, holder, token, jobId }: Heartbeat) =>
+    JSON.stringify([leaseId, workerId, holder, token, jobId]);
   const names = heartbeats.map(nameOf);
   for (const [i, { progress, message }] of heartbeats.entries()) {
     const before = said.get(names[i] as string);
@@ -283,22 +288,16 @@ function mergeDuplicates(heartbeats: HeartbeatList): HeartbeatList {
 
 /** The owner is checked first, so that a stranger learns nothing about the lease. */
 const whyLost = (beat: Heartbeat, known: KnownLease | undefined): Lost =>
-  known ? (mismatchOf(beat, known) ?? overOf(known)) : unknown(beat.leaseId);
+  known ? (mismatchOf(beat, known) ?? overOf(known)) : unknownLease(beat.leaseId);
 
-const mismatchOf = (beat: Heartbeat, { lease, token }: KnownLease): Lost | undefined =>
-  checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: token }, beat);
-
-const unknown = (leaseId: string): Lost => ({
-  kind: 'lost',
-  code: 'lease_not_found',
-  detail: leaseNotFound(leaseId).detail,
-});
+const mismatchOf = (beat: Heartbeat, { lease, token, holder }: KnownLease): Lost | undefined =>
+  checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, holder, leaseToken: token }, beat);
 
 const overOf = ({ lease: { leaseId, state, endedAtMs, expiresAtMs } }: KnownLease): Lost =>
   state === 'RELEASED' && endedAtMs !== null ? released(leaseId, endedAtMs) : expired(leaseId, expiresAtMs);
 
 function verdictOn(leaseId: string, known: KnownLease | undefined): Verdict {
-  if (!known) return unknown(leaseId);
+  if (!known) return unknownLease(leaseId);
   const { lease, ttlRemainingMs, cancelRequested } = known;
   if (lease.state !== 'ACTIVE' || ttlRemainingMs <= 0) return overOf(known);
   return { kind: 'extended', expiresAtMs: lease.expiresAtMs, ttlRemainingMs, cancelRequested };

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { type Holder, holderOf } from '../../domain/access/holder.ts';
 import { DomainError, jobNotFound } from '../../domain/errors.ts';
 import { isTerminal, transition } from '../../domain/jobs/state-machine.ts';
 import { capacityOf } from '../../domain/leases/capacity.ts';
@@ -13,13 +14,15 @@ import type { LockedJob } from '../../store/sql/jobs/lock.ts';
 import { readJobs } from '../../store/sql/jobs/read.ts';
 import { changeLiveJobs, type LiveChange } from '../../store/sql/jobs/update.ts';
 import { lockCapacity } from '../../store/sql/leases/capacity.ts';
-import { findGrantsByJob, grantLeases, type NewLease } from '../../store/sql/leases/grant.ts';
+import { findGrantsByJob } from '../../store/sql/leases/find-grants.ts';
+import { grantLeases, type NewLease } from '../../store/sql/leases/grant.ts';
 import { holdersAmong } from '../../store/sql/queue/candidates.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { lockDecidable } from '../jobs/lock-decidable.ts';
 
 interface RequestCall {
   jobId: string;
+  holder: Holder;
   command: RequestLease;
 }
 
@@ -48,11 +51,11 @@ export class LeaseRequester {
     });
   }
 
-  async request(command: RequestLease, { signal }: Caller): Promise<LeaseOutcome> {
+  async request(command: RequestLease, { principal, signal }: Caller): Promise<LeaseOutcome> {
     const { metrics } = this.#context;
     metrics.noteIds({ job_id: command.job_id, worker_id: command.worker_id });
     if (!isUuid(command.job_id)) throw jobNotFound(command.job_id);
-    const call = { jobId: command.job_id.toLowerCase(), command };
+    const call = { jobId: command.job_id.toLowerCase(), holder: holderOf(principal), command };
     const answer = await this.#batcher.run(call, signal);
     if (answer.kind === 'granted') {
       metrics.noteIds({ lease_id: answer.lease.leaseId, worker_id: answer.lease.workerId });
@@ -88,7 +91,7 @@ export class LeaseRequester {
       const round = new LeaseRequestBatch(capacityOf({ ...facts, reserved: 0 }), holders, settings);
       const decisions = calls.map((call) => {
         const job = locked.get(call.jobId);
-        return job && round.decide(job, call.command);
+        return job && round.decide(job, call);
       });
       const granted = await round.write(sql);
       hasReplays = round.hasReplays;
@@ -145,7 +148,7 @@ class LeaseRequestBatch {
   }
 
   /** 'granted' means that `write` returns the lease. */
-  decide(job: LockedJob, command: RequestLease): 'granted' | Answer | Error {
+  decide(job: LockedJob, { command, holder }: RequestCall): 'granted' | Answer | Error {
     try {
       if (command.addon_id != null && command.addon_id !== job.addonId) {
         throw new DomainError('job_mismatch', `the job is not of addon ${command.addon_id}`, {
@@ -154,13 +157,14 @@ class LeaseRequestBatch {
       }
       const ask = {
         workerId: command.worker_id ?? null,
+        holder,
         requestId: command.request_id ?? null,
         costUnits: job.costUnits,
         uniqueConflict: job.isUnique && this.#holders.has(job.claimedBy ?? ''),
       };
       const decision = decideRequest(job, ask, this.#capacity);
       if (decision.kind === 'replay') this.#replays.push(job.jobId);
-      else if (decision.kind === 'grant') this.#grant(job, command);
+      else if (decision.kind === 'grant') this.#grant(job, command, holder);
       else {
         this.#deny(job, decision.reason, ask.uniqueConflict);
         return { kind: 'denied', reason: decision.reason, missing: decision.missing };
@@ -190,7 +194,7 @@ class LeaseRequestBatch {
     return new Map([...(await findGrantsByJob(sql, this.#replays)), ...granted]);
   }
 
-  #grant(job: LockedJob, command: RequestLease): void {
+  #grant(job: LockedJob, command: RequestLease, holder: Holder): void {
     this.#await(job);
     this.#changes.delete(job.jobId);
     const lease: NewLease = {
@@ -198,6 +202,7 @@ class LeaseRequestBatch {
       leaseId: newId(),
       token: randomUUID(),
       workerId: job.claimedBy as string,
+      holder,
       requestId: command.request_id ?? null,
       state: transition('grant').to,
       ttlS: command.ttl_sec ?? this.#settings.leaseTtlS,
@@ -210,6 +215,7 @@ class LeaseRequestBatch {
     // A later request of the same batch sees the new state of the job.
     job.state = lease.state;
     job.requestId = lease.requestId;
+    job.holder = holder;
     job.expiresAtMs = Number.POSITIVE_INFINITY;
   }
 

@@ -1,3 +1,4 @@
+import { holderOf } from '../../domain/access/holder.ts';
 import { jobNotFound, leaseNotFound } from '../../domain/errors.ts';
 import type { Release, Released } from '../../domain/leases/lease.ts';
 import { type Attempts, LockAwareBatcher } from '../../lib/async/lock-aware-batcher.ts';
@@ -26,8 +27,8 @@ export class Releaser {
   }
 
   /** Ends a lease, and returns the lease and its job. */
-  async release(release: Release, { signal }: Caller): Promise<Released> {
-    const { details } = await this.#run({ release, wantsJob: true }, signal);
+  async release(release: Release, caller: Caller): Promise<Released> {
+    const { details } = await this.#run({ release, wantsJob: true }, caller);
     if (!details?.found) throw jobNotFound(details?.lease.jobId ?? '');
     const { lease, found } = details;
     return { lease, job: found.job, result: lease.requeued ? null : found.result };
@@ -38,8 +39,8 @@ export class Releaser {
    * the work. If the release is refused because the lease has ended, the job has been requeued or ended
    * already, or is with the refusal.
    */
-  async end(release: Release, { signal }: Caller): Promise<EndOutcome> {
-    return (await this.#run({ release, wantsJob: false }, signal)).outcome;
+  async end(release: Release, caller: Caller): Promise<EndOutcome> {
+    return (await this.#run({ release, wantsJob: false }, caller)).outcome;
   }
 
   /**
@@ -67,12 +68,15 @@ export class Releaser {
     return this.#batcher.close();
   }
 
-  async #run({ release, wantsJob }: ReleaseCall, signal: AbortSignal | undefined): Promise<Ended> {
+  async #run({ release, wantsJob }: ReleaseCall, { principal, signal }: Caller): Promise<Ended> {
     const { leaseId: lease_id, jobId: job_id, workerId: worker_id } = release;
     this.#context.metrics.noteIds({ lease_id, job_id, worker_id });
     if (!isUuid(release.leaseId)) throw leaseNotFound(release.leaseId);
     return this.#batcher.run(
-      { release: { ...release, leaseId: release.leaseId.toLowerCase() }, wantsJob },
+      {
+        release: { ...release, leaseId: release.leaseId.toLowerCase(), holder: holderOf(principal) },
+        wantsJob,
+      },
       signal,
     );
   }

@@ -13,6 +13,7 @@ import {
   StreamHeartbeatsRequestSchema,
 } from '../../../gen/leasehold/v1/leases_pb.js';
 import { type DomainError, invalid, leaseNotFound } from '../../domain/errors.ts';
+import type { OwnerHeartbeat } from '../../domain/files/file-lease.ts';
 import type { Heartbeat, Lost } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
 import { checkText } from '../../domain/requests/json-check.ts';
@@ -36,9 +37,7 @@ export interface Named {
 export interface NamedHeartbeat extends Heartbeat, Named {}
 
 /** A heartbeat of an owner of file leases, whose name is checked. */
-export interface NamedOwner extends Named {
-  readonly ownerId: string;
-}
+export interface NamedOwner extends OwnerHeartbeat, Named {}
 
 /** A part of a frame: the heartbeats to process, and the invalid ones, each with its verdict. */
 export interface FrameSlice {
@@ -201,6 +200,7 @@ export abstract class SlicedFrame<Slice extends FrameSlice> {
     slice.heartbeats.push({
       leaseId,
       workerId,
+      holder: null,
       token: token === null ? null : token.toLowerCase(),
       jobId: null,
       progress,
@@ -232,7 +232,7 @@ export abstract class SlicedFrame<Slice extends FrameSlice> {
     if (problem) {
       slice.refusedOwners.push({ named: cut(ownerId), weight });
       slice.ownerRefusals.push(lost(problem));
-    } else slice.owners.push({ ownerId, named: ownerId, weight });
+    } else slice.owners.push({ ownerId, holder: null, named: ownerId, weight });
   }
 }
 

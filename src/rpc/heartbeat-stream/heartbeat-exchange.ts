@@ -103,11 +103,7 @@ export class HeartbeatExchange implements LeaseListener {
       onDone,
     });
     this.#owners = new EngineCalls<NamedOwner, OwnerVerdict>({
-      heartbeatEach: (owners) =>
-        engine.files.heartbeatEach(
-          owners.map(({ ownerId }) => ownerId),
-          signal,
-        ),
+      heartbeatEach: (owners) => engine.files.heartbeatEach(owners, signal),
       onSettled: (owners, verdicts) => {
         if (this.#isClosed) return;
         this.#overloadedAtMs = undefined;

@@ -241,6 +241,7 @@ function plainRelease(leaseId: string, workerId: string, token: string | null, s
   return {
     leaseId,
     workerId,
+    holder: null,
     token,
     jobId: null,
     status: toFinalStatus(status, 'status'),

@@ -18,6 +18,7 @@ import { FailedJobs } from './v0.2/0017-failed-jobs.ts';
 import { MessageNames } from './v0.2/0018-message-names.ts';
 import { LanesOfCrowds } from './v0.2/0019-lanes-of-crowds.ts';
 import { Access } from './v0.2/0020-access.ts';
+import { Holders } from './v0.2/0021-holders.ts';
 import { Audit } from './v0.2/0022-audit.ts';
 
 export interface SchemaMigration extends MigrationObject {
@@ -49,5 +50,6 @@ export const migrations: readonly SchemaMigration[] = [
   { name: '0018-message-names', class: MessageNames, oldestWriter: '0.1.0' },
   { name: '0019-lanes-of-crowds', class: LanesOfCrowds, oldestWriter: '0.2.0' },
   { name: '0020-access', class: Access, oldestWriter: '0.2.0' },
+  { name: '0021-holders', class: Holders, oldestWriter: '0.2.0' },
   { name: '0022-audit', class: Audit, oldestWriter: '0.2.0' },
 ];

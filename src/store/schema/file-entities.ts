@@ -34,6 +34,8 @@ const FileOwner = defineEntity({
      * end.
      */
     check_at: p.datetime().nullable(),
+    /** The credential that began its current life; see `domain/access/holder.ts`. */
+    holder: p.integer().nullable(),
   },
 });
 

@@ -128,6 +128,8 @@ const LiveJob = defineEntity({
     longest_silence_ms: p.integer().nullable(),
     longest_silence_since: p.datetime().nullable(),
     ...crowdKeys(),
+    /** The credential that took the claim or the lease; see `domain/access/holder.ts`. */
+    holder: p.integer().nullable(),
   },
 });
 
@@ -191,6 +193,7 @@ const Outcome = defineEntity({
     longest_silence_since: p.datetime().nullable(),
     /** All ids that the attempt's message had in Redis; null if they were not kept. */
     message_ids: p.array().columnType('text[]').$type<string[]>().nullable(),
+    holder: p.integer().nullable(),
   },
 });
 

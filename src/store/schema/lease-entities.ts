@@ -45,6 +45,8 @@ const EndedLease = defineEntity({
     longest_silence_since: p.datetime().nullable(),
     /** All ids that the attempt's message had in Redis; null if they were not kept. */
     message_ids: p.array().columnType('text[]').$type<string[]>().nullable(),
+    /** The credential that held it; see `domain/access/holder.ts`. */
+    holder: p.integer().nullable(),
   },
 });
 

@@ -99,6 +99,7 @@ export class Floor {
     };
     const slots = Array.from({ length: slotsPerClaim }, (_, i) => ({
       workerId: `worker-${i}`,
+      holder: null,
       requestId: null,
     }));
     // None of these costs more than all there is.

@@ -53,6 +53,7 @@ function batchesOf(set: LeaseSet): Heartbeat[][] {
     leasesOf(set, worker).map((lease) => ({
       leaseId: leaseId(set, lease),
       workerId: workerName(worker),
+      holder: null,
       token: null,
       jobId: null,
       progress: null,

@@ -127,6 +127,7 @@ export class RawDrain {
       leaseId: newId(),
       token: randomUUID(),
       workerId: worker,
+      holder: null,
       requestId: null,
       state: 'RUNNING' as const,
       ttlS: leaseTtlS,

@@ -1,16 +1,19 @@
 import { expect } from 'chai';
+import type { Holder } from '../../../src/domain/access/holder.ts';
 import { DomainError } from '../../../src/domain/errors.ts';
 import {
   type ClaimedJob,
   decideCancel,
   decideDue,
   decideStatus,
+  type Reporter,
 } from '../../../src/domain/jobs/claim-policy.ts';
 import { isClaimed, type State, states } from '../../../src/domain/jobs/state-machine.ts';
 
 const job = (state: State, more: Partial<ClaimedJob> = {}): ClaimedJob => ({
   state,
   claimedBy: state === 'QUEUED' ? null : 'w1',
+  holder: null,
   expiresAtMs: null,
   claimExpiresAtMs: isClaimed(state) ? 2_000 : null,
   claimsLost: 0,
@@ -18,9 +21,11 @@ const job = (state: State, more: Partial<ClaimedJob> = {}): ClaimedJob => ({
   ...more,
 });
 
+const by = (workerId: string, holder: Holder = null): Reporter => ({ workerId, holder });
+
 const verdict = (state: State, wanted: State): string => {
   try {
-    const decision = decideStatus(job(state), wanted, null);
+    const decision = decideStatus(job(state), wanted, { workerId: null, holder: null });
     return decision.kind === 'mark' ? 'mark' : decision.verb;
   } catch (error) {
     if (error instanceof DomainError) return error.code;
@@ -53,13 +58,23 @@ describe('decideStatus', () => {
   });
 
   it('accepts updates only from the claiming worker, if the caller names a worker', () => {
-    expect(() => decideStatus(job('CLAIMED'), 'PREPARING', 'w2')).to.throw('worker_mismatch');
-    expect(decideStatus(job('CLAIMED'), 'PREPARING', 'w1').kind).to.equal('move');
+    expect(() => decideStatus(job('CLAIMED'), 'PREPARING', by('w2'))).to.throw('worker_mismatch');
+    expect(decideStatus(job('CLAIMED'), 'PREPARING', by('w1')).kind).to.equal('move');
+  });
+
+  it('refuses updates of another credential under the same worker', () => {
+    const held = job('CLAIMED', { holder: 7 });
+    expect(() => decideStatus(held, 'PREPARING', by('w1', 8))).to.throw('worker_mismatch');
+    expect(decideStatus(held, 'PREPARING', by('w1', 7)).kind).to.equal('move');
+    expect(decideStatus(held, 'PREPARING', by('w1')).kind, 'without authentication').to.equal('move');
+    expect(decideStatus(job('CLAIMED'), 'PREPARING', by('w1', 8)).kind, 'claimed without it').to.equal(
+      'move',
+    );
   });
 
   it('refuses updates after the claim expired, to the millisecond', () => {
-    expect(decideStatus(job('CLAIMED', { nowMs: 1_999 }), 'PREPARING', 'w1').kind).to.equal('move');
-    expect(() => decideStatus(job('CLAIMED', { nowMs: 2_000 }), 'PREPARING', 'w1')).to.throw(
+    expect(decideStatus(job('CLAIMED', { nowMs: 1_999 }), 'PREPARING', by('w1')).kind).to.equal('move');
+    expect(() => decideStatus(job('CLAIMED', { nowMs: 2_000 }), 'PREPARING', by('w1'))).to.throw(
       'job_not_claimed',
     );
   });
@@ -67,7 +82,7 @@ describe('decideStatus', () => {
   it('refuses updates after the lease expired, to the millisecond', () => {
     for (const state of ['LEASED', 'RUNNING'] as const) {
       const at = (nowMs: number) => () =>
-        decideStatus(job(state, { expiresAtMs: 2_000, nowMs }), 'RUNNING', 'w1').kind;
+        decideStatus(job(state, { expiresAtMs: 2_000, nowMs }), 'RUNNING', by('w1')).kind;
       expect(at(1_999)()).to.equal('mark');
       expect(at(2_000)).to.throw('lease_not_active');
     }

@@ -30,6 +30,7 @@ const job = (state: State, more: Partial<LeasedJob> = {}): LeasedJob => ({
   jobId,
   state,
   claimedBy: isClaimed(state) || isLeased(state) ? 'w1' : null,
+  holder: null,
   claimExpiresAtMs: isClaimed(state) ? 2_000 : null,
   leaseToken: isLeased(state) ? token : null,
   expiresAtMs: isLeased(state) ? 2_000 : null,
@@ -45,9 +46,9 @@ const job = (state: State, more: Partial<LeasedJob> = {}): LeasedJob => ({
 const room = capacityOf({ total: 100, busyRating: 0, used: 0, reserved: 0 });
 
 describe('checkOwner and checkProof', () => {
-  const mine = { workerId: 'w1', token: null, jobId: null };
+  const mine = { leaseId, workerId: 'w1', holder: null, token: null, jobId: null };
   const verdict = (more: Partial<LeasedJob>, proof: object) =>
-    checkOwner(job('RUNNING', more), leaseId, { ...mine, ...proof })?.code;
+    checkOwner(job('RUNNING', more), { ...mine, ...proof })?.code;
 
   it('accepts the worker of a lease, with or without the token and the job', () => {
     for (const proof of [{}, { token }, { jobId }, { token, jobId }]) {
@@ -63,6 +64,19 @@ describe('checkOwner and checkProof', () => {
     expect(verdict({}, { jobId: leaseId })).to.equal('job_mismatch');
   });
 
+  it('answers another credential as if the lease did not exist, unless it has the token', () => {
+    const held = { holder: 7 };
+    expect(verdict(held, { holder: 7 })).to.equal(undefined);
+    expect(verdict(held, { holder: 8 })).to.equal('lease_not_found');
+    expect(verdict(held, { holder: 8, workerId: 'w2' })).to.equal('lease_not_found');
+    expect(verdict(held, { holder: 8, token: leaseId })).to.equal('lease_not_found');
+    expect(verdict(held, { holder: 8, token })).to.equal(undefined);
+    expect(verdict(held, { holder: 8, token, workerId: 'w2' })).to.equal('worker_mismatch');
+    expect(verdict(held, { holder: null }), 'without authentication').to.equal(undefined);
+    expect(verdict({}, { holder: 8 }), 'granted without authentication').to.equal(undefined);
+    expect(verdict({ ...held, nowMs: 9_000 }, { holder: 8 })).to.equal('lease_not_found');
+  });
+
   it('refuses the worker of an expired lease, to the millisecond', () => {
     expect(verdict({ nowMs: 1_999 }, {})).to.equal(undefined);
     expect(verdict({ nowMs: 2_000 }, {})).to.equal('lease_not_active');
@@ -75,13 +89,13 @@ describe('checkOwner and checkProof', () => {
   });
 
   it('checks the owner of an ended lease by the same rules, without the time', () => {
-    const over = { jobId, claimedBy: 'w1', leaseToken: token };
+    const over = { jobId, claimedBy: 'w1', holder: null, leaseToken: token };
     expect(checkProof(over, mine)).to.equal(undefined);
     expect(checkProof(over, { ...mine, workerId: 'w2' })?.code).to.equal('worker_mismatch');
   });
 
   it('refuses without naming the worker or the token of the lease', () => {
-    const refused = checkOwner(job('RUNNING'), leaseId, { ...mine, workerId: 'w2', token });
+    const refused = checkOwner(job('RUNNING'), { ...mine, workerId: 'w2', token });
     expect(JSON.stringify(refused)).not.to.include('w1').and.not.to.include(token);
   });
 
@@ -99,7 +113,13 @@ describe('checkOwner and checkProof', () => {
 });
 
 describe('a request for the lease of a claimed job', () => {
-  const ask: LeaseClaim = { workerId: null, requestId: null, costUnits: 30, uniqueConflict: false };
+  const ask: LeaseClaim = {
+    workerId: null,
+    holder: null,
+    requestId: null,
+    costUnits: 30,
+    uniqueConflict: false,
+  };
   const judged = (
     state: State,
     more: Partial<LeasedJob> = {},

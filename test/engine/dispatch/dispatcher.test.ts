@@ -29,6 +29,7 @@ function gated(database: Database) {
 
 const calling = (workerId: string, jobType?: string, count = 1, isExpected = true): AcquireCall => ({
   workerId,
+  holder: null,
   requestId: null,
   count,
   isStreamed: count > 1,

@@ -141,7 +141,9 @@ class Play {
   async #beat(name: string): Promise<void> {
     const expected = this.#model.beat(name);
     const [verdict] = await Promise.all(
-      await this.#engine.services.ownerHeartbeats.heartbeatEach([`${this.#run} ${name}`]),
+      await this.#engine.services.ownerHeartbeats.heartbeatEach([
+        { ownerId: `${this.#run} ${name}`, holder: null },
+      ]),
     );
     if (verdict?.kind === 'extended')
       expect(verdict.lostFiles.map(({ path }) => path).sort()).to.deep.equal(expected);

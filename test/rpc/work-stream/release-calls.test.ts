@@ -13,6 +13,7 @@ const release = (): NamedRelease => ({
   release: {
     leaseId: newId(),
     workerId: 'w',
+    holder: null,
     token: null,
     jobId: null,
     status: 'SUCCEEDED',

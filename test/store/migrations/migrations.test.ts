@@ -30,6 +30,7 @@ const checksums: Record<string, string> = {
   '0018-message-names': 'cbff7f690f224968',
   '0019-lanes-of-crowds': 'b7716cfcadec53ca',
   '0020-access': '6bacd0233b5924e8',
+  '0021-holders': '2301c77498fc83ef',
   '0022-audit': '62e04b5eaf4fb1df',
 };
 

@@ -9,12 +9,8 @@ import { auditCapacity, reservedNow } from '../../../src/store/sql/leases/capaci
 import { completeLeases } from '../../../src/store/sql/leases/complete.ts';
 import { closeLeases, finishJobs, type LeaseEnding } from '../../../src/store/sql/leases/end.ts';
 import { extendLeases, extendLeasesWithJobs } from '../../../src/store/sql/leases/extend.ts';
-import {
-  findGrantsByJob,
-  findGrantsByRequest,
-  grantLeases,
-  grantNext,
-} from '../../../src/store/sql/leases/grant.ts';
+import { findGrantsByJob, findGrantsByRequest } from '../../../src/store/sql/leases/find-grants.ts';
+import { grantLeases, grantNext } from '../../../src/store/sql/leases/grant.ts';
 import { readLeases } from '../../../src/store/sql/leases/read.ts';
 import { compensateOutage } from '../../../src/store/sql/outages.ts';
 import { anyCandidate, holdersAmong, lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
@@ -40,7 +36,7 @@ describe('plans of queue statements', () => {
       await store.close();
     });
 
-    const slots = Array.from({ length: 10 }, () => ({ workerId: 'w', requestId: null }));
+    const slots = Array.from({ length: 10 }, () => ({ workerId: 'w', holder: null, requestId: null }));
     const rules = {
       claimTtlMs: 60_000,
       capacityTotal: 100,
@@ -133,6 +129,7 @@ describe('plans of lease statements', () => {
       const beats = running.map((row) => ({
         leaseId: row.lease_id,
         workerId: row.claimed_by,
+        holder: null,
         token: null,
         jobId: null,
         progress: null,
@@ -143,6 +140,7 @@ describe('plans of lease statements', () => {
         leaseId: newId(),
         token: newId(),
         workerId: 'x',
+        holder: null,
         requestId: null,
         state: 'RUNNING' as const,
         ttlS: 60,

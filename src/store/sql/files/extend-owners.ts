@@ -1,11 +1,12 @@
+import type { OwnerHeartbeat } from '../../../domain/files/file-lease.ts';
 import { ownerStateNumber, ownerTtlMs } from '../../../domain/files/file-owners.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { preparedStatement } from '../../connection/statement.ts';
-import { textArray } from '../array-params.ts';
+import { nullIfAllNull, numberArray, textArray } from '../array-params.ts';
 
 /**
- * Result of an owner's heartbeat. `not found`: there is no such row, another transaction has locked it, or
- * the owner was named twice.
+ * Result of an owner's heartbeat. `ended` also stands for an owner of another holder. `not found`: there is
+ * no such row, another transaction has locked it, or the owner was named twice.
  */
 export type OwnerExtension = 'extended' | 'extended with losses' | 'ended' | 'not found';
 
@@ -23,12 +24,13 @@ export interface OwnerExtensions {
  */
 const extendStatement = ({ order, lock, isSame }: { order: string; lock: string; isSame: string }) =>
   preparedStatement(
-    ['ownerIds'],
+    ['ownerIds', 'holders'],
     `
 with heartbeat as (
-  select * from unnest(@ownerIds::text[]) with ordinality as heartbeat (owner_id, n)
+  select * from unnest(@ownerIds::text[], @holders::int[]) with ordinality as heartbeat (owner_id, holder, n)
 ), locked as materialized (
-  select heartbeat.n, owner.place, owner.owner_id, owner.state, owner.expires_at, owner.has_losses
+  select heartbeat.n, owner.place, owner.owner_id, owner.expires_at, owner.has_losses,
+    owner.state = ${ownerStateNumber('ALIVE')} and (owner.holder = heartbeat.holder) is not false as is_own
   from (select * from heartbeat ${order}) heartbeat
     cross join ${lateralByKey('file_owners', 'owner_id', 'heartbeat.owner_id', lock)} owner
 ), clock as materialized (
@@ -36,13 +38,12 @@ with heartbeat as (
 ), extended as (
   update file_owners owner set last_heartbeat_at = now, expires_at = now + interval '${ownerTtlMs} ms'
   from locked, clock
-  where ${isSame} and locked.state = ${ownerStateNumber('ALIVE')} and locked.expires_at > now
+  where ${isSame} and locked.is_own and locked.expires_at > now
   returning n, case when locked.has_losses then 2 else 1 end as result
 ), answered as (
   select n, result from extended
   union all
-  select n, 0 from locked, clock where locked.state <> ${ownerStateNumber('ALIVE')}
-    or locked.expires_at <= now
+  select n, 0 from locked, clock where not locked.is_own or locked.expires_at <= now
 )
 select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::text as numbers,
   array_agg(result)::text as results
@@ -62,20 +63,26 @@ const extendAll = extendStatement({
 
 const words: readonly OwnerExtension[] = ['ended', 'extended', 'extended with losses'];
 
-/** Extends the owners that are alive. With `wait`, the statement waits for locked rows. */
+/** Extends the owners that are alive and belong to these holders. With `wait`, it waits for locked rows. */
 export async function extendOwners(
   sql: Sql,
-  ownerIds: readonly string[],
+  heartbeats: readonly OwnerHeartbeat[],
   { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
 ): Promise<OwnerExtensions> {
   type Row = { now: number; numbers: string | null; results: string | null };
   const [row] = await (wait ? extendAll : extendFree).query<Row>(
     sql,
-    { ownerIds: textArray(ownerIds) },
+    {
+      ownerIds: textArray(heartbeats.map(({ ownerId }) => ownerId)),
+      holders: nullIfAllNull(
+        heartbeats.map(({ holder }) => holder),
+        numberArray,
+      ),
+    },
     signal,
   );
   if (!row) throw new Error('the database did not tell the time');
-  const results = Array.from({ length: ownerIds.length }, (): OwnerExtension => 'not found');
+  const results = Array.from({ length: heartbeats.length }, (): OwnerExtension => 'not found');
   const found = integers(row.results);
   for (const [i, number] of integers(row.numbers).entries())
     results[number - 1] = words[found[i] as number] as OwnerExtension;

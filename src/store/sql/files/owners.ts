@@ -1,3 +1,4 @@
+import type { Holder } from '../../../domain/access/holder.ts';
 import type { OwnerProfile } from '../../../domain/files/file-lease.ts';
 import { idleMs, type Owner, ownerStateNumber, ownerStates } from '../../../domain/files/file-owners.ts';
 import { keyEquals, lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
@@ -14,6 +15,7 @@ import { isAwake } from '../outages.ts';
 /** An owner's columns, under the names that they have in the record. */
 export interface OwnerRecord {
   owner_id: string;
+  holder: Holder;
   agent: string | null;
   host: string | null;
   pid: number | null;
@@ -33,6 +35,7 @@ export interface OwnerRecord {
 export const ownerColumns = (owner: string): string =>
   [
     'owner_id',
+    'holder',
     'agent',
     'host',
     'pid',
@@ -73,6 +76,7 @@ export const toProfile = (record: ProfileRecord): OwnerProfile => ({
 
 export const toOwner = (record: OwnerRecord): Owner => ({
   ownerId: record.owner_id,
+  holder: record.holder,
   profile: toProfile(record),
   state: ownerStateNamed(record.state),
   bornAtMs: timeMs(record.born_at),

@@ -1,3 +1,4 @@
+import type { Holder } from '../../../domain/access/holder.ts';
 import type { OwnerProfile } from '../../../domain/files/file-lease.ts';
 import { idleMs, type Owner, ownerStateNumber, ownerTtlMs } from '../../../domain/files/file-owners.ts';
 import { keyEquals, type Sql } from '../../connection/sql.ts';
@@ -13,6 +14,8 @@ export interface OwnerTouch {
   kind: 'active' | 'stopped';
   /** A new life begins. */
   born: boolean;
+  /** The credential that begins it. */
+  holder?: Holder;
   /** Its reported profile; null fields stay as they were. */
   profile?: OwnerProfile;
 }
@@ -29,19 +32,21 @@ update file_owners owner set state = ${alive}, last_heartbeat_at = now,
     when stops and owner.stopped_at is null then least(owner.check_at, now + interval '${idleMs} ms')
     else owner.check_at end,
   born_at = case when born then now else owner.born_at end,
+  holder = case when born then touched.holder else owner.holder end,
   ended_at = null, has_losses = owner.has_losses and not born,
   agent = coalesce(touched.agent, owner.agent), host = coalesce(touched.host, owner.host),
   pid = coalesce(touched.pid, owner.pid), branch = coalesce(touched.branch, owner.branch),
   parent_owner_id = coalesce(touched.parent_owner_id, owner.parent_owner_id)
-from clock, unnest(@touchedIds::text[], @stops::boolean[], @born::boolean[], @agents::text[],
+from clock, unnest(@touchedIds::text[], @stops::boolean[], @born::boolean[], @holders::int[], @agents::text[],
   @hosts::text[], @pids::int[], @branches::text[], @parentIds::text[])
-  as touched (owner_id, stops, born, agent, host, pid, branch, parent_owner_id)
+  as touched (owner_id, stops, born, holder, agent, host, pid, branch, parent_owner_id)
 where ${keyEquals('owner.owner_id', 'touched.owner_id')}`;
 
 export const touchNames = [
   'touchedIds',
   'stops',
   'born',
+  'holders',
   'agents',
   'hosts',
   'pids',
@@ -53,6 +58,7 @@ export const touchParams = (touches: readonly OwnerTouch[]): Record<(typeof touc
   touchedIds: textArray(touches.map(({ ownerId }) => ownerId)),
   stops: booleanArray(touches.map(({ kind }) => kind === 'stopped')),
   born: booleanArray(touches.map(({ born }) => born)),
+  holders: numberArray(touches.map(({ holder }) => holder ?? null)),
   agents: textArray(touches.map(({ profile }) => profile?.agent ?? null)),
   hosts: textArray(touches.map(({ profile }) => profile?.host ?? null)),
   pids: numberArray(touches.map(({ profile }) => profile?.pid ?? null)),

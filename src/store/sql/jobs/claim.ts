@@ -1,9 +1,10 @@
+import type { Holder } from '../../../domain/access/holder.ts';
 import { claimedStates, eventNumber, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { limits } from '../../../domain/limits.ts';
 import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { preparedStatement } from '../../connection/statement.ts';
-import { numberArray, textArray } from '../array-params.ts';
+import { nullIfAllNull, numberArray, textArray } from '../array-params.ts';
 import { lockRequests } from '../lock-requests.ts';
 import { activeLeaseOfWorker } from '../queue/candidates.ts';
 import {
@@ -23,6 +24,7 @@ import { type JobRecord, jobColumns, liveColumns } from './record.ts';
 /** A slot for one job: the worker that gets it, and the request. */
 export interface ClaimSlot {
   workerId: string;
+  holder: Holder;
   requestId: string | null;
 }
 
@@ -32,7 +34,7 @@ export interface ClaimSlot {
 // While the total capacity is 0, which is how an operator pauses all work, the maximum cost of a job replaces
 // it.
 const claim = onHeads(
-  ['workerIds', 'requestIds', 'claimTtlMs', 'totalUnlessSet'],
+  ['workerIds', 'holders', 'requestIds', 'claimTtlMs', 'totalUnlessSet'],
   (lockedHeads) => `
 with ${lockedHeads}, capacity_limit as (
   select coalesce(nullif(coalesce(total, @totalUnlessSet::int), 0), ${limits.costUnits}) as total
@@ -50,15 +52,17 @@ with ${lockedHeads}, capacity_limit as (
   from locked, capacity_limit where free and cost_units <= total
     and (select workers from lease_holder) is null
 ), slot as (
-  select job_id, worker_id, request_id, slot, clock_timestamp() as now
+  select job_id, worker_id, holder, request_id, slot, clock_timestamp() as now
   from unnest(
     (select array_agg(job_id order by priority, seq) from fitting
       where place = 1 or bytes_so_far <= ${limits.answerBytes}),
-    @workerIds::text[], @requestIds::text[]) with ordinality as slot (job_id, worker_id, request_id, slot)
+    @workerIds::text[], @holders::int[], @requestIds::text[]) with ordinality
+      as slot (job_id, worker_id, holder, request_id, slot)
   where job_id is not null
 ), claimed as (
   update live_jobs live
-  set state = ${stateNumber('CLAIMED')}, claimed_by = slot.worker_id, request_id = slot.request_id,
+  set state = ${stateNumber('CLAIMED')}, claimed_by = slot.worker_id, holder = slot.holder,
+    request_id = slot.request_id,
     claim_expires_at = slot.now + @claimTtlMs::float8 * interval '1 ms',
       check_at = slot.now + @claimTtlMs::float8 * interval '1 ms',
     progress = null, note = null, updated_at = slot.now
@@ -133,6 +137,10 @@ export async function claimJobs(
     const params = {
       ...headParams(filter, open.length, open.length + spare, !passUnique),
       workerIds: textArray(open.map((slot) => slot.workerId)),
+      holders: nullIfAllNull(
+        open.map((slot) => slot.holder),
+        numberArray,
+      ),
       requestIds: textArray(open.map((slot) => slot.requestId)),
       claimTtlMs,
       totalUnlessSet: capacityTotal,
@@ -158,7 +166,7 @@ export async function claimJobs(
 const findClaims = preparedStatement(
   ['requestIds', 'states'],
   `
-select ${jobColumns('job')}, ${liveColumns('live')}, live.request_id
+select ${jobColumns('job')}, ${liveColumns('live')}, live.request_id, live.holder
 from (select * from live_jobs where request_id = any (@requestIds::text[]) offset 0) live
 cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
 where live.state = any (@states::smallint[]) and live.claim_expires_at > clock_timestamp()
@@ -166,13 +174,14 @@ order by live.priority, live.seq`,
 );
 
 /**
- * The claims that these requests made before and still hold. Locks the requests until the transaction ends.
+ * The claims that these requests made before and still hold, with their holders. Locks the requests until the
+ * transaction ends.
  */
 export async function findClaimsByRequest(
   sql: Sql,
-  requests: readonly ClaimSlot[],
+  requests: readonly Pick<ClaimSlot, 'requestId'>[],
   signal?: AbortSignal,
-): Promise<(JobRecord & { request_id: string })[]> {
+): Promise<(JobRecord & { request_id: string; holder: Holder })[]> {
   const ids = requests.flatMap(({ requestId }) => requestId ?? []);
   await lockRequests(sql, ids, signal);
   const states = numberArray(claimedStates.map(stateNumber));

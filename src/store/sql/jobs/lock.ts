@@ -1,3 +1,4 @@
+import type { Holder } from '../../../domain/access/holder.ts';
 import {
   isLeased,
   leasedStates,
@@ -29,6 +30,7 @@ export interface LockedJob extends JobPolicy {
   attemptsLimit: number;
   claimsLost: number;
   claimedBy: string | null;
+  holder: Holder;
   claimExpiresAtMs: number | null;
   requestId: string | null;
   checkAtMs: number | null;
@@ -56,6 +58,7 @@ interface LockedRow {
   attempts_limit: number;
   claims_lost: number;
   claimed_by: string | null;
+  holder: Holder;
   claim_expires_at: string | null;
   request_id: string | null;
   check_at: string | null;
@@ -77,7 +80,8 @@ interface LockedRow {
 
 /** The columns that are returned for the `locked` rows. */
 const lockedRows = `select locked.job_id, locked.lane_id, locked.started_at, locked.state, locked.cost_units,
-  locked.attempts, locked.attempts_limit, locked.claims_lost, locked.claimed_by, locked.claim_expires_at,
+  locked.attempts, locked.attempts_limit, locked.claims_lost, locked.claimed_by, locked.holder,
+    locked.claim_expires_at,
     locked.request_id, locked.check_at, locked.lease_id, locked.lease_token,
   locked.expires_at, locked.last_heartbeat_at, locked.lease_ends_at, locked.cancel_requested, clock.now,
   ${isAwake('now')} as awake, job.addon_id, job.stream, job.retry_backoff_s, job.is_unique
@@ -258,6 +262,7 @@ function toLocked(row: LockedRow): LockedJob {
     attemptsLimit: row.attempts_limit,
     claimsLost: row.claims_lost,
     claimedBy: row.claimed_by,
+    holder: row.holder,
     claimExpiresAtMs: timeMs(row.claim_expires_at),
     requestId: row.request_id,
     checkAtMs: timeMs(row.check_at),

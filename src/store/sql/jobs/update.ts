@@ -51,6 +51,7 @@ with changed as (
   update live_jobs live set
     state = change.state,
     claimed_by = case when change.unclaim then null else live.claimed_by end,
+    holder = case when change.unclaim then null else live.holder end,
     claim_expires_at = case when change.unclaim then null else coalesce(change.claim_until,
       live.claim_expires_at) end,
     request_id = case when change.unclaim then null else live.request_id end,
@@ -182,13 +183,13 @@ with locked as materialized (
 ), lease as (
   insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state,
     granted_at, last_heartbeat_at, expires_at, ended_at, release_status, requeued, dead_lettered, error_text,
-    error_detail, heartbeats, longest_silence_ms, longest_silence_since, message_ids)
+    error_detail, heartbeats, longest_silence_ms, longest_silence_since, message_ids, holder)
   select outcome.lease_id, outcome.job_id, outcome.attempts, outcome.claimed_by, job.cost_units,
     outcome.ttl_s, outcome.fence, outcome.lease_token, outcome.lease_state, outcome.started_at,
     outcome.last_heartbeat_at, outcome.expires_at, outcome.finished_at, outcome.release_status, false,
       outcome.dead_stream is not null,
     outcome.error_text, outcome.error_detail, outcome.heartbeats, outcome.longest_silence_ms,
-    outcome.longest_silence_since, outcome.message_ids
+    outcome.longest_silence_since, outcome.message_ids, outcome.holder
   from outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job
     where outcome.fence is not null
 ), tallied as (${tally('live', 'updated_at', { queued: 'count(*)' })}

@@ -1,3 +1,4 @@
+import type { Holder } from '../../../domain/access/holder.ts';
 import type { JobWithResult, Json } from '../../../domain/jobs/job.ts';
 import { eventNumber, leasedStates, stateNumber, transition } from '../../../domain/jobs/state-machine.ts';
 import type { Lease } from '../../../domain/leases/lease.ts';
@@ -24,6 +25,7 @@ import { type LeaseRecord, leaseStateNumber, outcomeLeaseColumns, statusNumber, 
 export interface Completion {
   leaseId: string;
   workerId: string;
+  holder: Holder;
   token: string | null;
   jobId: string | null;
   result: Json;
@@ -53,6 +55,7 @@ const completing = (returnsJobs: boolean) =>
     [
       'leaseIds',
       'workerIds',
+      'holders',
       'tokens',
       'jobIds',
       'streams',
@@ -66,15 +69,17 @@ const completing = (returnsJobs: boolean) =>
     `
 with completion as materialized (
   select * from rows from (
-    unnest(@leaseIds::uuid[], @workerIds::text[], @tokens::uuid[], @jobIds::uuid[], @streams::text[],
-      @attempts::int[]),
+    unnest(@leaseIds::uuid[], @workerIds::text[], @holders::int[], @tokens::uuid[], @jobIds::uuid[],
+      @streams::text[], @attempts::int[]),
     jsonb_array_elements(@results::jsonb), jsonb_array_elements(@metrics::jsonb)
-  ) with ordinality as completion (lease_id, worker_id, token, job_id, stream, attempt, result, metrics, n)
+  ) with ordinality
+    as completion (lease_id, worker_id, holder, token, job_id, stream, attempt, result, metrics, n)
 ), locked as materialized (
   select completion.n, completion.result, completion.metrics, live.place, live.expires_at,
     live.state in (${leased}) and not live.cancel_requested
       and live.claimed_by = ${firstOrOwn('completion.worker_id', '@workerIds::text[]')}
-      and (completion.token is null or completion.token = live.lease_token)
+      and (completion.token = live.lease_token
+        or completion.token is null and (live.holder = completion.holder) is not false)
       and (completion.job_id is null or completion.job_id = live.job_id)
       and (completion.attempt is null or completion.attempt = live.attempts)
       and (completion.stream is null
@@ -88,7 +93,8 @@ with completion as materialized (
   returning live.job_id, live.lane_id, live.cost_units, live.attempts, live.claimed_by, live.lease_id,
     live.cancel_requested, live.progress, live.note, live.started_at, live.state, live.fence,
     live.lease_token, live.lease_ttl_s, live.last_heartbeat_at, live.expires_at, live.heartbeats,
-    live.longest_silence_ms, live.longest_silence_since, locked.n, locked.result, locked.metrics, clock.now
+    live.longest_silence_ms, live.longest_silence_since, live.holder, locked.n, locked.result,
+    locked.metrics, clock.now
 ), outcome as (${insertOutcomes('deleted', {
       state: `${stateNumber(complete.to)}`,
       leaseState: `${leaseStateNumber('RELEASED')}`,
@@ -180,6 +186,7 @@ export async function completeLeases(
   const params = {
     leaseIds: uuidArray(ofEach('leaseId')),
     workerIds: sendOnceIfConstant(ofEach('workerId'), textArray),
+    holders: nullIfAllNull(ofEach('holder'), numberArray),
     tokens: nullIfAllNull(ofEach('token'), textArray),
     jobIds: nullIfAllNull(ofEach('jobId'), textArray),
     streams: nullIfAllNull(ofEach('stream'), textArray),

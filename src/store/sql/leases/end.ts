@@ -1,3 +1,4 @@
+import type { Holder } from '../../../domain/access/holder.ts';
 import type { FinalStatus, Json, JsonObject } from '../../../domain/jobs/job.ts';
 import { eventNumber, type State, stateNumber, transition } from '../../../domain/jobs/state-machine.ts';
 import type { LeaseState } from '../../../domain/leases/lease.ts';
@@ -49,8 +50,8 @@ export interface EndEffects {
   tallies: Iterable<LaneTally>;
 }
 
-/** A lease that has just ended, with its token. */
-export type EndedLease = LeaseRecord & { lease_token: string };
+/** A lease that has just ended, with its token and holder. */
+export type EndedLease = LeaseRecord & { lease_token: string; holder: Holder };
 
 /**
  * Locks the capacity if units become free. All other rows are locked already, so the order of the parts does
@@ -85,11 +86,12 @@ export const insertOutcomes = (rows: string, of: OutcomeParts): string => `
   insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note,
     started_at, finished_at, error_text, error_detail, result, metrics, dead_stream, fence, lease_token,
     ttl_s, lease_state, last_heartbeat_at, expires_at, release_status, heartbeats, longest_silence_ms,
-    longest_silence_since, message_ids)
+    longest_silence_since, message_ids, holder)
   select job_id, ${of.state}, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
     ${of.finishedAt}, ${of.error}, ${of.errorDetail}, nullif(result, 'null'), nullif(metrics, 'null'),
     ${of.deadStream}, fence, lease_token, lease_ttl_s, ${of.leaseState}, last_heartbeat_at, expires_at,
-    ${of.status}, heartbeats, longest_silence_ms, longest_silence_since, ${of.messageIds}
+    ${of.status}, heartbeats, longest_silence_ms, longest_silence_since, ${of.messageIds},
+    holder
   from ${rows}`;
 
 // One row holds everything about a job and its last lease, and a second row records the event. Values that
@@ -126,8 +128,9 @@ with ending as (
   returning live.job_id, live.attempts, live.claimed_by, live.lease_id, live.cancel_requested, live.progress,
     live.note, live.started_at, live.state, live.fence, live.lease_token, live.lease_ttl_s,
     live.last_heartbeat_at, live.expires_at, live.heartbeats, live.longest_silence_ms,
-    live.longest_silence_since, ending.lease_state, ending.status, ending.final_state, ending.is_plain,
-    ending.error, ending.dead_stream, ending.message_ids, ending.error_detail, ending.result, ending.metrics
+    live.longest_silence_since, live.holder, ending.lease_state, ending.status, ending.final_state,
+    ending.is_plain, ending.error, ending.dead_stream, ending.message_ids, ending.error_detail,
+    ending.result, ending.metrics
 ), outcome as (${insertOutcomes('deleted', {
       state: 'final_state',
       leaseState: 'lease_state',
@@ -150,7 +153,7 @@ ${answer}`,
 
 const finishReturning = finishing(
   'returning *',
-  `select ${outcomeLeaseColumns('outcome')}, outcome.lease_token
+  `select ${outcomeLeaseColumns('outcome')}, outcome.lease_token, outcome.holder
   from outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job`,
 );
 /** If no caller wants the leases, they need not be read and returned. */
@@ -193,18 +196,18 @@ const close = preparedStatement(
 with lease as (
   insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state,
     granted_at, last_heartbeat_at, expires_at, ended_at, release_status, requeued, error_text, error_detail,
-    heartbeats, longest_silence_ms, longest_silence_since, message_ids)
+    heartbeats, longest_silence_ms, longest_silence_since, message_ids, holder)
   select live.lease_id, live.job_id, live.attempts, live.claimed_by, live.cost_units, live.lease_ttl_s,
     live.fence, live.lease_token, ending.state, live.started_at, live.last_heartbeat_at, live.expires_at,
     ${timeOf('@nowMs')}, ending.status, true, ending.error, nullif(ending.error_detail, 'null'),
-    live.heartbeats, live.longest_silence_ms, live.longest_silence_since, ending.message_ids
+    live.heartbeats, live.longest_silence_ms, live.longest_silence_since, ending.message_ids, live.holder
   from jsonb_to_recordset(@endings::jsonb) as ending (job_id uuid, state smallint, status smallint,
     error text,
     error_detail jsonb, message_ids text[])
   cross join ${lateralByKey('live_jobs', 'job_id', 'ending.job_id')} live
   returning *
 ), ${effects('@units', '@tallies', timeOf('@nowMs'))}
-select ${endedLeaseColumns('lease')}, lease.lease_token from lease
+select ${endedLeaseColumns('lease')}, lease.lease_token, lease.holder from lease
   cross join ${lateralByKey('jobs', 'job_id', 'lease.job_id')} job`,
 );
 

@@ -14,6 +14,7 @@ import { activeLeaseOf, type GrantedLeaseRecord, grantedLeaseColumns } from './r
 export type Extended =
   | { kind: 'extended'; ttlRemainingMs: number; cancelRequested: boolean }
   | { kind: 'ended' }
+  | { kind: 'wrong holder' }
   | { kind: 'wrong worker' }
   | { kind: 'wrong token' }
   | { kind: 'wrong job' }
@@ -32,6 +33,7 @@ const ended = -1;
 const wrongWorker = -2;
 const wrongToken = -3;
 const wrongJob = -4;
+const wrongHolder = -5;
 
 // Maximum of the column; larger values are stored as this, because a heartbeat must not fail.
 const intMax = 2 ** 31 - 1;
@@ -84,19 +86,21 @@ const extend = ({ locking, isSame, returned, answer }: ExtendParts) =>
   // A second run extends the same leases once more.
   repeatable(
     preparedStatement(
-      ['leaseIds', 'workerIds', 'tokens', 'progresses', 'messages', 'jobIds'],
+      ['leaseIds', 'workerIds', 'holders', 'tokens', 'progresses', 'messages', 'jobIds'],
       `
 with heartbeat as (
   select * from unnest(
-    @leaseIds::uuid[], @workerIds::text[], @tokens::text[], @progresses::float8[], @messages::text[],
-    @jobIds::text[]
-  ) with ordinality as heartbeat (lease_id, worker_id, token, progress, message, job_id, n)
+    @leaseIds::uuid[], @workerIds::text[], @holders::int[], @tokens::text[], @progresses::float8[],
+    @messages::text[], @jobIds::text[]
+  ) with ordinality as heartbeat (lease_id, worker_id, holder, token, progress, message, job_id, n)
 ), locked as materialized (
   select heartbeat.n, heartbeat.progress, heartbeat.message, live.place, live.job_id, live.state,
     live.cancel_requested, live.expires_at, live.lease_ends_at,
     live.lease_ttl_s + live.lease_grace_s as lasts_s,
     case
       when live.state not in (${leased}) then ${ended}
+      when live.holder <> heartbeat.holder and heartbeat.token is distinct from live.lease_token::text
+        then ${wrongHolder}
       when live.claimed_by <> heartbeat.worker_id then ${wrongWorker}
       when heartbeat.token is not null and heartbeat.token <> live.lease_token::text then ${wrongToken}
       when heartbeat.job_id is not null and heartbeat.job_id <> live.job_id::text then ${wrongJob}
@@ -264,6 +268,10 @@ function send<Row>(
   const params = {
     leaseIds: uuidArray(heartbeats.map(({ leaseId }) => leaseId)),
     workerIds: textArray(heartbeats.map(({ workerId }) => workerId)),
+    holders: nullIfAllNull(
+      heartbeats.map(({ holder }) => holder),
+      numberArray,
+    ),
     tokens: nullIfAllNull(
       heartbeats.map(({ token }) => token),
       textArray,
@@ -293,6 +301,7 @@ const problems: Record<number, Extended> = {
   [wrongWorker]: { kind: 'wrong worker' },
   [wrongToken]: { kind: 'wrong token' },
   [wrongJob]: { kind: 'wrong job' },
+  [wrongHolder]: { kind: 'wrong holder' },
 };
 
 const resultOf = (code: number): Extended =>

@@ -1,15 +1,15 @@
-import { eventNumber, leasedStates, type State, stateNumber } from '../../../domain/jobs/state-machine.ts';
+import type { Holder } from '../../../domain/access/holder.ts';
+import { eventNumber, type State, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { Grant } from '../../../domain/leases/lease.ts';
 import { limits } from '../../../domain/limits.ts';
 import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { preparedStatement } from '../../connection/statement.ts';
 import { nullIfAllNull, numberArray, textArray, uuidArray } from '../array-params.ts';
-import { type JobRecord, jobColumns, liveColumns, toJob } from '../jobs/record.ts';
-import { lockRequests } from '../lock-requests.ts';
+import { jobColumns } from '../jobs/record.ts';
 import { type HeadMarks, headParams, onHeads, spareHeads, type TakenFrom } from '../queue/heads.ts';
 import { slotOf, tally } from '../stats/tallies.ts';
-import { activeLeaseOf, type GrantedLeaseRecord, grantedLeaseColumns } from './record.ts';
+import { type GrantRecord, toGrant } from './find-grants.ts';
 
 /** A lease to be written into a locked row. */
 export interface NewLease {
@@ -17,6 +17,7 @@ export interface NewLease {
   leaseId: string;
   token: string;
   workerId: string;
+  holder: Holder;
   requestId: string | null;
   /** LEASED until the first heartbeat, or RUNNING at once. */
   state: State;
@@ -28,25 +29,6 @@ export interface NewLease {
   deliveryS: number | null;
 }
 
-/** A job with its lease. `message_id` is null if the job has no stream, or if its message has no id yet. */
-type GrantRecord = JobRecord & GrantedLeaseRecord & { message_id: string | null };
-/** A replayed grant, and the remaining time of its lease. */
-type ReplayRecord = GrantRecord & { remaining_ms: number };
-
-function toGrant(record: GrantRecord, remainingMs?: number, waitMs: number | null = null): Grant {
-  const job = toJob(record);
-  const lease = activeLeaseOf(record, job);
-  return {
-    kind: 'granted',
-    lease,
-    heartbeatWithinMs: Math.max(0, Math.floor(remainingMs ?? lease.expiresAtMs - lease.grantedAtMs)),
-    token: record.lease_token,
-    job,
-    messageId: record.message_id,
-    waitMs,
-  };
-}
-
 // The fence comes from one sequence, after the row is locked, so the later of two leases of a job has the
 // higher one. The statement does not return values that the caller knows.
 
@@ -56,7 +38,7 @@ function toGrant(record: GrantRecord, remainingMs?: number, waitMs: number | nul
  */
 const grantParts = (from: string): string => `granted as (
   update live_jobs live set
-    state = timed.state, claimed_by = timed.worker_id, request_id = timed.request_id,
+    state = timed.state, claimed_by = timed.worker_id, holder = timed.holder, request_id = timed.request_id,
     claim_expires_at = case when timed.delivery_s is not null then timed.until end,
     claims_lost = case when timed.delivery_s is null then 0 else live.claims_lost end,
     lease_id = timed.lease_id, lease_token = timed.lease_token, fence = nextval('lease_fence'),
@@ -65,8 +47,9 @@ const grantParts = (from: string): string => `granted as (
     expires_at = timed.until, check_at = timed.until, lease_ends_at = timed.ends_at,
     progress = null, heartbeats = null, longest_silence_ms = null, longest_silence_since = null
   from (
-    select wanted.n, wanted.state, wanted.worker_id, wanted.request_id, wanted.lease_id, wanted.lease_token,
-      wanted.ttl_s, wanted.delivery_s, now, now + interval '1s' * job.max_runtime_s as ends_at,
+    select wanted.n, wanted.state, wanted.worker_id, wanted.holder, wanted.request_id, wanted.lease_id,
+      wanted.lease_token, wanted.ttl_s, wanted.delivery_s, now,
+      now + interval '1s' * job.max_runtime_s as ends_at,
       now + interval '1s' * least(wanted.ttl_s + @graceS::int, wanted.delivery_s, job.max_runtime_s) as until,
       ${jobColumns('job')}
     from (select date_trunc('milliseconds', clock_timestamp()) as now offset 0) clock, wanted
@@ -115,6 +98,7 @@ const grant = (keepsMessages: boolean) =>
       'leaseIds',
       'tokens',
       'workerIds',
+      'holders',
       'requestIds',
       'states',
       'ttls',
@@ -125,10 +109,10 @@ const grant = (keepsMessages: boolean) =>
     `
 with wanted as (
   select * from unnest(
-    @jobIds::uuid[], @leaseIds::uuid[], @tokens::uuid[], @workerIds::text[],
+    @jobIds::uuid[], @leaseIds::uuid[], @tokens::uuid[], @workerIds::text[], @holders::int[],
     @requestIds::text[], @states::smallint[], @ttls::int[], @deliveries::int[]
   ) with ordinality
-    as wanted (job_id, lease_id, lease_token, worker_id, request_id, state, ttl_s, delivery_s, n)
+    as wanted (job_id, lease_id, lease_token, worker_id, holder, request_id, state, ttl_s, delivery_s, n)
 ), ${grantParts('@from')}
 select ${grantedColumns(keepsMessages)}
 from granted ${messageOf(keepsMessages)}`,
@@ -170,6 +154,10 @@ export async function grantLeases(
     leaseIds: uuidArray(leases.map(({ leaseId }) => leaseId)),
     tokens: uuidArray(leases.map(({ token }) => token)),
     workerIds: textArray(leases.map(({ workerId }) => workerId)),
+    holders: nullIfAllNull(
+      leases.map(({ holder }) => holder),
+      numberArray,
+    ),
     requestIds: textArray(leases.map(({ requestId }) => requestId)),
     states: numberArray(leases.map(({ state }) => stateNumber(state))),
     ttls: numberArray(leases.map(({ ttlS }) => ttlS)),
@@ -214,6 +202,7 @@ const grantHeads = (keepsMessages: boolean) =>
       'tokens',
       'workers',
       'workerPlaces',
+      'holders',
       'requestIds',
       'states',
       'ttlS',
@@ -240,6 +229,7 @@ with ${lockedHeads}, sized as materialized (
   select next.n, next.job_id, @ttlS::int as ttl_s,
     (@leaseIds::uuid[])[next.n] as lease_id, (@tokens::uuid[])[next.n] as lease_token,
     (@workers::text[])[(@workerPlaces::int[])[next.n]] as worker_id,
+    (@holders::int[])[next.n] as holder,
     (@requestIds::text[])[next.n] as request_id, (@states::smallint[])[next.n] as state,
     (@deliveries::int[])[next.n] as delivery_s
   from (
@@ -287,6 +277,10 @@ export async function grantNext(
     tokens: uuidArray(slots.map(({ token }) => token)),
     workers: textArray(workers),
     workerPlaces: numberArray(slots.map(({ workerId }) => placeOf.get(workerId) as number)),
+    holders: nullIfAllNull(
+      slots.map(({ holder }) => holder),
+      numberArray,
+    ),
     requestIds: nullIfAllNull(
       slots.map(({ requestId }) => requestId),
       textArray,
@@ -306,45 +300,4 @@ export async function grantNext(
   const grants = new Array<Grant | undefined>(slots.length);
   for (const row of granted) grants[row.n - 1] = newGrantOf(row, slots[row.n - 1] as LeaseSlot);
   return { grants, isAll: marks === null };
-}
-
-// Rows are found by key first (`offset 0`), and only then is their state checked, whatever the planner
-// prefers.
-const readGrants = <const Name extends string>(name: Name, key: string) =>
-  preparedStatement(
-    [name],
-    `
-select ${jobColumns('job')}, ${liveColumns('live')}, ${grantedLeaseColumns('live')},
-  message.message_id, live.request_id,
-  date_part('epoch', live.expires_at - clock_timestamp()) * 1000 as remaining_ms
-from (select * from live_jobs where ${key} offset 0) live
-cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
-left join ${lateralByKey('stream_messages', 'job_id', 'live.job_id')} message
-  on message.attempt = live.attempts
-where live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
-  and live.expires_at > clock_timestamp()`,
-  );
-
-const byRequest = readGrants('requestIds', 'request_id = any (@requestIds::text[])');
-const byJob = readGrants('jobIds', 'job_id = any (@jobIds::uuid[])');
-
-/**
- * The grants that these requests received before and still hold. Locks the requests until the transaction
- * ends.
- */
-export async function findGrantsByRequest(
-  sql: Sql,
-  requestIds: readonly string[],
-  signal?: AbortSignal,
-): Promise<{ requestId: string; grant: Grant }[]> {
-  await lockRequests(sql, requestIds, signal);
-  type Row = ReplayRecord & { request_id: string };
-  const rows = await byRequest.query<Row>(sql, { requestIds: textArray(requestIds) }, signal);
-  return rows.map((row) => ({ requestId: row.request_id, grant: toGrant(row, row.remaining_ms) }));
-}
-
-/** The active leases of these jobs, as they were granted. */
-export async function findGrantsByJob(sql: Sql, jobIds: readonly string[]): Promise<Map<string, Grant>> {
-  const rows = await byJob.query<ReplayRecord>(sql, { jobIds: uuidArray(jobIds) });
-  return new Map(rows.map((row) => [row.job_id, toGrant(row, row.remaining_ms)]));
 }

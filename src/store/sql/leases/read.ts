@@ -1,3 +1,4 @@
+import type { Holder } from '../../../domain/access/holder.ts';
 import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { Lease } from '../../../domain/leases/lease.ts';
 import { lateralByKey, type Sql } from '../../connection/sql.ts';
@@ -15,6 +16,7 @@ import {
 export interface KnownLease {
   lease: Lease;
   token: string;
+  holder: Holder;
   /** The stream of its job. */
   stream: string | null;
   /** All ids that the attempt's message had, if the lease has ended and they were kept. */
@@ -37,17 +39,17 @@ const read = preparedStatement(
   ['leaseIds'],
   `
 select found.*, ${remaining} from (
-  select ${activeLeaseColumns('live')}, live.lease_token, live.cancel_requested
+  select ${activeLeaseColumns('live')}, live.lease_token, live.holder, live.cancel_requested
   from (select * from live_jobs where lease_id = any (@leaseIds::uuid[]) offset 0) live
   cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
   where ${leased}
   union all
-  select ${endedLeaseColumns('lease')}, lease.lease_token, false
+  select ${endedLeaseColumns('lease')}, lease.lease_token, lease.holder, false
   from unnest(@leaseIds::uuid[]) as wanted (lease_id)
     cross join ${lateralByKey('leases', 'lease_id', 'wanted.lease_id')} lease
   cross join ${lateralByKey('jobs', 'job_id', 'lease.job_id')} job
   union all
-  select ${outcomeLeaseColumns('outcome')}, outcome.lease_token, false
+  select ${outcomeLeaseColumns('outcome')}, outcome.lease_token, outcome.holder, false
   from unnest(@leaseIds::uuid[]) as wanted (lease_id) cross join lateral (
     select * from job_outcomes where job_outcomes.lease_id = wanted.lease_id and fence is not null offset 0
   ) outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job
@@ -63,6 +65,7 @@ export async function readLeases(
   if (leaseIds.length === 0) return new Map();
   type Row = LeaseRecord & {
     lease_token: string;
+    holder: Holder;
     cancel_requested: boolean;
     ttl_remaining_ms: number;
   };
@@ -79,9 +82,10 @@ export async function readLeases(
 }
 
 /** An ended lease. */
-export const knownLease = (record: LeaseRecord & { lease_token: string }): KnownLease => ({
+export const knownLease = (record: LeaseRecord & { lease_token: string; holder: Holder }): KnownLease => ({
   lease: toLease(record),
   token: record.lease_token,
+  holder: record.holder,
   stream: record.lease_stream ?? null,
   messageIds: record.lease_message_ids ?? null,
   cancelRequested: false,

@@ -76,11 +76,12 @@ onEveryEngine((kind) => {
         fileId: file_id,
         state: 'LAPSED' as const,
       }));
+      const ownerBeats = owners.map((ownerId) => ({ ownerId, holder: null }));
       const nowMs = Date.now();
       const ends = pairs.map((pair) => ({ ...pair, state: 'RELEASED', reason: 'r' }) as const);
       const statements: Record<string, (sql: EntitySql) => Promise<unknown>> = {
         'locking owners': (sql) => lockOwners(sql, owners, { wait: true }),
-        'keeping owners': (sql) => extendOwners(sql, owners, { wait: false }),
+        'keeping owners': (sql) => extendOwners(sql, ownerBeats, { wait: false }),
         'looking at files': (sql) =>
           readHolders(
             sql,

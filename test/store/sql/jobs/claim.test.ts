@@ -55,7 +55,7 @@ async function submit(database: Database, count: number, more: Partial<NewJob> =
 }
 
 const slots = (workerId: string, count: number) =>
-  Array.from({ length: count }, () => ({ workerId, requestId: null }));
+  Array.from({ length: count }, () => ({ workerId, holder: null, requestId: null }));
 const idsOf = (records: readonly { job_id: string }[]) => records.map(({ job_id }) => job_id);
 
 describe('claimJobs', () => {

@@ -68,7 +68,7 @@ const statements = (
   'lockCandidates without unique jobs': (sql) =>
     lockCandidates(sql, filter, { count: 3, unique: false, window: firstWindow(lowWaterMarks) }),
   claimJobs: (sql) =>
-    claimJobs(sql, filter, [{ workerId: 'w', requestId: null }], {
+    claimJobs(sql, filter, [{ workerId: 'w', holder: null, requestId: null }], {
       claimTtlMs: 60_000,
       capacityTotal: 100,
       lowWaterMarks: lowWaterMarks,
@@ -81,6 +81,7 @@ const statements = (
           leaseId: '00000000-0000-4000-8000-000000000001',
           token: '00000000-0000-4000-8000-000000000002',
           workerId: 'w',
+          holder: null,
           requestId: null,
           state: 'LEASED',
           ttlS: 60,
