@@ -24,6 +24,7 @@ import { statusOf } from './status.ts';
  */
 interface Decoder {
   write(data: Buffer): Buffer[];
+  maxReadMessageLength: number;
   readMessageSize: number;
   readMessageRemaining: number;
   readPartialMessage: Buffer[];
@@ -43,6 +44,7 @@ interface Owner {
     headersSent: boolean;
     isPaused(): boolean;
   };
+  maxReceiveMessageSize: number;
   decompressMessage(message: Buffer, encoding: string): Buffer | Promise<Buffer>;
   sendStatus: ServerInterceptingCallInterface['sendStatus'];
   /** Set by this module. */
@@ -70,6 +72,15 @@ export function boundReceiving(
   wrapped.add(prototype);
   wrapWrite(prototype);
   wrapDecompress(Object.getPrototypeOf(owner) as Owner);
+}
+
+/** Refuses messages that are longer than this, before they are received. */
+export function boundMessages(call: ServerInterceptingCallInterface, bytesMax: number): void {
+  const owner = call as unknown as Owner;
+  if (owner.decoder.maxReadMessageLength === undefined || owner.maxReceiveMessageSize === undefined)
+    throw new Error('this version of grpc-js bounds its messages elsewhere');
+  owner.decoder.maxReadMessageLength = bytesMax;
+  owner.maxReceiveMessageSize = bytesMax;
 }
 
 function wrapWrite(prototype: Decoder): void {

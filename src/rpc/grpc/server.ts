@@ -19,7 +19,6 @@ import {
   setLogger,
   type UntypedServiceImplementation,
 } from '@grpc/grpc-js';
-import { HealthImplementation } from 'grpc-health-check';
 import type { Address } from '../../config.ts';
 import { accessOfRpc } from '../../domain/access/methods.ts';
 import type { Access } from '../../domain/access/roles.ts';
@@ -45,8 +44,9 @@ import { EncodedMessage } from '../jobs/encode.ts';
 import { admit } from './admission.ts';
 import { callerOf, drained } from './caller.ts';
 import { FrameCall, type FrameMethod } from './frame-call.ts';
+import { HealthService, healthBytesMax, healthPath } from './health.ts';
 import { replaceSessionStreams } from './http2-stream-map.ts';
-import { boundReceiving } from './receiving.ts';
+import { boundMessages, boundReceiving } from './receiving.ts';
 import { reflectionOf } from './reflection.ts';
 import { countRefusals, onRefusal } from './refusals.ts';
 import { listenSecurely, type SecurePort } from './secure-listener.ts';
@@ -100,11 +100,8 @@ export function createGrpcServer({
     'grpc.keepalive_permit_without_calls': 1,
   });
   for (const binding of bindings) addService(server, binding, wiring);
-  const status = new HealthImplementation();
-  const names = ['', ...bindings.map(({ service }) => service.typeName)];
-  health.onReady((ready) => {
-    for (const name of names) status.setStatus(name, ready ? 'SERVING' : 'NOT_SERVING');
-  });
+  const status = new HealthService(bindings.map(({ service }) => service.typeName));
+  health.onReady((isReady) => status.setReady(isReady));
   status.addToServer(server);
   reflectionOf(bindings).addToServer(server);
   let secure: SecurePort | undefined;
@@ -168,6 +165,7 @@ const interceptor =
     const method = frameMethods.get(path);
     const meter = meters.get(path);
     boundReceiving(call, receiving, meter !== undefined);
+    if (path.startsWith(healthPath)) boundMessages(call, healthBytesMax);
     admit(call, accessOfPath(path), authenticator);
     if (method) return new FrameCall(call, method, calls, log, authenticator);
     if (meter) countRefusals(call, meter);
@@ -178,7 +176,7 @@ const interceptor =
 
 /** Orchestrators ask for the health without a credential; reflection describes the API to any caller. */
 const accessOfPath = (path: string): Access => {
-  if (path.startsWith('/grpc.health.')) return 'open';
+  if (path.startsWith(healthPath)) return 'open';
   return path.startsWith('/grpc.reflection.') ? 'any' : accessOfRpc(path.slice(1));
 };
 

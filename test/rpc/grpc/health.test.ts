@@ -1,4 +1,11 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { credentials, Client as GrpcClient, type ServiceError, status } from '@grpc/grpc-js';
 import { expect } from 'chai';
+import {
+  HealthCheckRequestSchema,
+  HealthCheckResponse_ServingStatus,
+  HealthCheckResponseSchema,
+} from '../../../gen/grpc/health/v1/health_pb.js';
 import { onEveryEngine, type TestEngine } from '../../support/engines.ts';
 import { get, jobsPath, post, read, submit } from '../../support/jobs-api.ts';
 import { startPostgres, type TestCluster } from '../../support/postgres.ts';
@@ -6,6 +13,7 @@ import { runCommand } from '../../support/process.ts';
 import { eventually, startTestServer, type TestServer } from '../../support/server.ts';
 import { servingStatus } from '../../support/wires.ts';
 
+const reason = 'schema too new: migration 9999-future needs version 99.0.0 or later to write';
 const jobsService = 'leasehold.v1.JobsService';
 
 const check = (server: TestServer, service: string) => servingStatus(server.grpc, service);
@@ -26,9 +34,52 @@ onEveryEngine((engine) => {
     });
   });
 
-  describe('health while writes are refused', () => {
-    const reason = 'schema too new: migration 9999-future needs version 99.0.0 or later to write';
+  describe('health for callers without a credential', () => {
+    const watchOf = (server: TestServer, service: string, onStatus: (status: number) => void) => {
+      const client = new GrpcClient(server.grpc, credentials.createInsecure());
+      const bytes = Buffer.from(
+        toBinary(HealthCheckRequestSchema, create(HealthCheckRequestSchema, { service })),
+      );
+      const asIs = (value: Buffer) => value;
+      const stream = client.makeServerStreamRequest('/grpc.health.v1.Health/Watch', asIs, asIs, bytes);
+      const ended = new Promise<ServiceError>((resolve) => stream.on('error', resolve));
+      stream.on('data', (answer: Buffer) => onStatus(fromBinary(HealthCheckResponseSchema, answer).status));
+      return { ended, close: () => client.close(), cancel: () => stream.cancel() };
+    };
 
+    it('refuses a long name before it is received, and keeps none', async () => {
+      await using server = await startTestServer(engine);
+      const watch = watchOf(server, 'x'.repeat(1_000_000), () => {});
+      expect((await watch.ended).code).to.equal(status.RESOURCE_EXHAUSTED);
+      watch.close();
+      const told = await check(server, 'x'.repeat(500)).then(String, (error: Error) => error.message);
+      expect(told).to.include('there is no such service').and.not.to.include('xxx');
+    });
+
+    it('says SERVICE_UNKNOWN of another name, and every change of a known one', async () => {
+      await using server = await startTestServer(engine);
+      const seen: Record<string, number[]> = { '': [], unknown: [] };
+      const watches = Object.keys(seen).map((name) =>
+        watchOf(server, name, (serving) => void seen[name]?.push(serving)),
+      );
+      const { SERVING, NOT_SERVING, SERVICE_UNKNOWN } = HealthCheckResponse_ServingStatus;
+      await eventually(
+        'both answer',
+        async () => Object.values(seen).every(({ length }) => length === 1) || undefined,
+      );
+      await server.database.refuseWrites(reason);
+      await server.database.refuseWrites(undefined);
+      await eventually('each change is sent', async () => seen['']?.length === 3 || undefined);
+      expect(seen).to.deep.equal({ '': [SERVING, NOT_SERVING, SERVING], unknown: [SERVICE_UNKNOWN] });
+      for (const watch of watches) {
+        watch.cancel();
+        expect((await watch.ended).code).to.equal(status.CANCELLED);
+        watch.close();
+      }
+    });
+  });
+
+  describe('health while writes are refused', () => {
     it('answers NOT_SERVING and not ready, but alive, while the database refuses writes', async () => {
       await using server = await startTestServer(engine);
       const submitted = () =>
