@@ -9,6 +9,7 @@ import { KeysService } from '../gen/leasehold/v1/keys_pb.js';
 import { LeasesService } from '../gen/leasehold/v1/leases_pb.js';
 import { StatsService } from '../gen/leasehold/v1/stats_pb.js';
 import type { Address, Config } from './config.ts';
+import { recordInsecureStart } from './engine/access/audit/insecure-start.ts';
 import { type AccessParts, openAccess } from './engine/access/open-access.ts';
 import { Doctor } from './engine/doctor/doctor.ts';
 import { Engine } from './engine/engine.ts';
@@ -121,6 +122,7 @@ export async function startServer(
     metrics,
     log: serverLog,
     isGuarded: access.authenticator.isOn,
+    refusals: access.audit,
   });
   const processFigures = new ProcessMetrics(metrics.registry, database.engine);
   const figures = new ServerGauges({
@@ -234,6 +236,7 @@ export async function startServer(
     await health.runOnce();
     health.start();
     await wait.run(() => engine.prepare());
+    await recordInsecureStart(startOf(config, posture), database, log);
     engine.start();
     access.start();
     tls?.start();
@@ -256,6 +259,13 @@ export async function startServer(
     throw error;
   }
 }
+
+const startOf = ({ insecure, httpAddr, grpcAddr }: Config, { auth, hasTls }: Posture) => ({
+  insecure,
+  auth,
+  hasTls,
+  addresses: [httpAddr, grpcAddr].map(({ host, port }) => `${host}:${port}`),
+});
 
 function openTls(config: Config, log: Log): Promise<TlsFiles | undefined> {
   const { tlsCertFile: certFile, tlsKeyFile: keyFile } = config;

@@ -1,3 +1,4 @@
+import { noRefusals, type Refusals, reported } from './access/audit/refusals.ts';
 import { guarded } from './access/guarded-verbs.ts';
 import { rateLimited } from './access/rate-limited-verbs.ts';
 import { RateLimiter } from './access/rate-limiter.ts';
@@ -6,6 +7,8 @@ import { Services, type ServicesOptions } from './services.ts';
 export interface EngineOptions extends ServicesOptions {
   /** Callers have credentials, which limit what they reach and how much they ask. */
   isGuarded: boolean;
+  /** Records refused calls; by default none. */
+  refusals?: Refusals;
 }
 
 /** The verbs of each noun. A verb is a method of the service that carries it out. */
@@ -119,10 +122,20 @@ export class Engine {
   };
   readonly #services: Services;
 
-  constructor(services: Services, { isGuarded = false } = {}) {
+  /** Records refused frames of streams. */
+  readonly refusals: Refusals;
+
+  constructor(
+    services: Services,
+    { isGuarded = false, refusals = noRefusals }: Pick<Partial<EngineOptions>, 'isGuarded' | 'refusals'> = {},
+  ) {
     this.#services = services;
+    this.refusals = refusals;
     const { jobs, leases, files, capacity, stats, keys, queue, workers } = isGuarded
-      ? rateLimited(guarded(verbsOf(services)), new RateLimiter(services.settings))
+      ? reported(
+          rateLimited(guarded(verbsOf(services), refusals), new RateLimiter(services.settings)),
+          refusals,
+        )
       : verbsOf(services);
     this.jobs = jobs;
     this.leases = leases;

@@ -12,6 +12,10 @@ export const headersOf =
   (name) =>
     headers[name]?.toString();
 
+/** The trace that a client names, for a call that is refused before it has a span. */
+export const traceIdIn = (carrier: Carrier): string | undefined =>
+  /^[\da-f]{2}-([\da-f]{32})-/.exec(carrier('traceparent') ?? '')?.[1];
+
 interface CallParts {
   tracing: Tracing | undefined;
   /** The name of its spans, their attributes, and the attributes of an outcome. */

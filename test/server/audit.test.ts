@@ -60,6 +60,7 @@ onEveryEngine((engine) => {
       expect((await as(operator, 'PUT', capacityPath, command)).status).to.equal(200);
       const client = connectLeasehold(server.grpc, { apiKey: operator.text });
       await client.stats.setCapacity({ busyRating: 2 });
+      client.close();
       const [second, first, ...more] = await eventsOf('capacity.set', 2);
       expect(more, 'a change that changes nothing').to.deep.equal([]);
       expect(first).to.deep.include({

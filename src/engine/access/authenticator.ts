@@ -6,11 +6,13 @@
  * authentication every caller is the local principal.
  */
 
+import { parseKey } from '../../domain/access/key-text.ts';
 import { localPrincipal, type Principal } from '../../domain/access/principal.ts';
 import { DomainError } from '../../domain/errors.ts';
 import { createLog, type Log } from '../../lib/log.ts';
+import { noRefusals, type Refusals, UnauthenticatedError } from './audit/refusals.ts';
 import type { FailedAttempts } from './failed-attempts.ts';
-import type { KeyRing } from './key-ring.ts';
+import type { KeyRefusal, KeyRing } from './key-ring.ts';
 import type { StreamCounts } from './stream-counts.ts';
 
 /** What a call carries of its caller. */
@@ -32,6 +34,8 @@ export interface AuthenticatorOptions {
   failedAttempts?: FailedAttempts | undefined;
   /** Limits the open streams of a credential; without it they are not limited. */
   streamCounts?: StreamCounts | undefined;
+  /** Records refused calls; by default none. */
+  refusals?: Refusals;
   log: Log;
 }
 
@@ -41,23 +45,29 @@ interface Follower {
   end(error: DomainError): void;
 }
 
-const unauthenticated = (): DomainError =>
-  new DomainError('unauthenticated', 'a valid credential is needed: authorization: Bearer <key or token>');
-
 export class Authenticator {
   readonly #keys: KeyRing | undefined;
   readonly #tokens: TokenVerifier | undefined;
   readonly #failedAttempts: FailedAttempts | undefined;
   readonly #streamCounts: StreamCounts | undefined;
   readonly log: Log;
+  readonly refusals: Refusals;
   readonly #followers = new Set<Follower>();
 
-  constructor({ keys, tokens, failedAttempts, streamCounts, log }: AuthenticatorOptions) {
+  constructor({
+    keys,
+    tokens,
+    failedAttempts,
+    streamCounts,
+    refusals = noRefusals,
+    log,
+  }: AuthenticatorOptions) {
     this.#keys = keys;
     this.#tokens = tokens;
     this.#failedAttempts = failedAttempts;
     this.#streamCounts = streamCounts;
     this.log = log;
+    this.refusals = refusals;
     keys?.onRound(() => this.#endFollowers());
   }
 
@@ -91,7 +101,7 @@ export class Authenticator {
           : expiresAtMs === null || expiresAtMs > now;
       if (isInForce) continue;
       this.#followers.delete(follower);
-      follower.end(unauthenticated());
+      follower.end(new UnauthenticatedError('no longer in force'));
     }
   }
 
@@ -102,7 +112,7 @@ export class Authenticator {
     if (token === undefined) throw this.#refuse(peer, authorization === undefined ? 'missing' : 'no bearer');
     if (this.#keys && (token.startsWith('lhk_') || !this.#tokens)) {
       const found = this.#keys.check(token, peer);
-      if (typeof found === 'string') throw this.#refuse(peer, found);
+      if (typeof found === 'string') throw this.#refuse(peer, found, namedKey(token, found));
       return found;
     }
     const verified = this.#tokens?.verify(token);
@@ -113,13 +123,17 @@ export class Authenticator {
     });
   }
 
-  #refuse(peer: string, reason: string): DomainError {
+  #refuse(peer: string, reason: string, keyId: string | null = null): DomainError {
     const limited = this.#failedAttempts?.count(peer);
     if (limited) return limited;
     this.log.debug('a call was not authenticated', { peer, reason });
-    return unauthenticated();
+    return new UnauthenticatedError(reason, keyId);
   }
 }
+
+/** The id of a key that exists and does not count. */
+const namedKey = (token: string, refusal: KeyRefusal): string | null =>
+  refusal === 'malformed' || refusal === 'unknown' ? null : (parseKey(token)?.keyId ?? null);
 
 /** Whether a call ended because its credential does not count any more. */
 export const isUnauthenticated = (error: unknown): boolean =>

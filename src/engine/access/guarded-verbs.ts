@@ -20,6 +20,7 @@ import type { Caller } from '../context/engine-context.ts';
 import type { Verbs } from '../engine.ts';
 import type { Draft } from '../jobs/submitter.ts';
 import { denied, requireName, requireWorker } from './access-control.ts';
+import type { Refusals } from './audit/refusals.ts';
 
 const isUnlimited = ({ kind }: Principal): boolean => kind === 'local' || kind === 'system';
 
@@ -87,7 +88,7 @@ const shownResult = (principal: Principal, found: JobWithResult): JobWithResult 
   return job === found.job ? found : { job, result: null };
 };
 
-export function guarded(verbs: Verbs): Verbs {
+export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
   const { jobs, leases, files, capacity, stats, keys, queue, workers } = verbs;
 
   /** Throws as if the job did not exist, unless the scopes reach it. */
@@ -120,6 +121,7 @@ export function guarded(verbs: Verbs): Verbs {
       async submitMany(drafts, caller) {
         if (isUnlimited(caller.principal)) return jobs.submitMany(drafts, caller);
         const problems = drafts.map((one) => problemOf(() => requireDraft(caller, namesOf(one))));
+        for (const problem of problems) refusals.note(caller, problem);
         const submitted = await jobs.submitMany(
           drafts.filter((_, i) => problems[i] === undefined),
           caller,

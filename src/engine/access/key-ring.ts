@@ -25,12 +25,16 @@ import { readKeys, readRevision, recordUses, type StoredKey } from '../../store/
 const usesMs = 60_000;
 /** Texts that were checked before, so that a usual call costs one lookup. */
 const rememberedMax = 10_000;
+/** Addresses of one key that are remembered. */
+const addressesMax = 1_000;
 
 interface Entry {
   key: StoredKey;
   principal: Principal;
   /** The last use that is not written yet. */
   use: { atMs: number; from: string } | undefined;
+  /** Addresses that it was used from. */
+  addresses: Set<string>;
 }
 
 export interface KeyRingOptions {
@@ -38,6 +42,8 @@ export interface KeyRingOptions {
   refreshMs: number;
   log: Log;
   nowMs?: () => number;
+  /** Takes the first use of a key from an address since the start. If it returns false it is asked again. */
+  onNewAddress?: (principal: Principal, address: string) => boolean;
 }
 
 /** Why a key does not count; for the log, never for the caller. */
@@ -47,6 +53,7 @@ export class KeyRing implements Service {
   readonly #database: Database;
   readonly #log: Log;
   readonly #nowMs: () => number;
+  readonly #onNewAddress: (principal: Principal, address: string) => boolean;
   readonly #refreshes: PeriodicTask;
   readonly #listeners = new Set<() => void>();
   #entries = new Map<string, Entry>();
@@ -54,7 +61,8 @@ export class KeyRing implements Service {
   #revision: string | undefined;
   #usesWrittenAt = 0;
 
-  constructor({ database, refreshMs, log, nowMs = Date.now }: KeyRingOptions) {
+  constructor({ database, refreshMs, log, nowMs = Date.now, onNewAddress = () => true }: KeyRingOptions) {
+    this.#onNewAddress = onNewAddress;
     this.#database = database;
     this.#log = log;
     this.#nowMs = nowMs;
@@ -117,6 +125,7 @@ export class KeyRing implements Service {
       found.use.atMs = now;
       found.use.from = peer;
     } else found.use = { atMs: now, from: peer };
+    if (!found.addresses.has(peer)) this.#addAddress(found, peer);
     return found.principal;
   }
 
@@ -125,6 +134,12 @@ export class KeyRing implements Service {
     const entry = this.#entries.get(id);
     if (!entry || entry.key.revokedAtMs !== null) return false;
     return expiresAtMs === null || expiresAtMs > this.#nowMs();
+  }
+
+  #addAddress({ principal, addresses }: Entry, peer: string): void {
+    // The audit has an address once, however often it is reported.
+    if (addresses.size >= addressesMax) addresses.clear();
+    if (this.#onNewAddress(principal, peer)) addresses.add(peer);
   }
 
   #verify(text: string, now: number): Entry | KeyRefusal {
@@ -149,7 +164,10 @@ export class KeyRing implements Service {
     const keys = await readKeys(this.#database);
     const before = this.#entries;
     this.#entries = new Map(
-      keys.map((key) => [key.keyId, { key, principal: principalOf(key), use: before.get(key.keyId)?.use }]),
+      keys.map((key) => {
+        const { use, addresses = new Set<string>() } = before.get(key.keyId) ?? {};
+        return [key.keyId, { key, principal: principalOf(key), use, addresses }];
+      }),
     );
     this.#remembered = new Map();
     this.#revision = revision;

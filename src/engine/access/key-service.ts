@@ -22,7 +22,7 @@ import {
 import type { Caller } from '../context/engine-context.ts';
 import type { Page } from '../jobs/job-queries.ts';
 import { denied } from './access-control.ts';
-import { audited, detailOf } from './audited.ts';
+import { audited, detailOf } from './audit/audited.ts';
 import { auditFilterOf, keyDraftOf } from './key-requests.ts';
 
 /** Keys that may exist at once, revoked ones included, because servers keep all of them in memory. */

@@ -4,6 +4,7 @@ import { localPrincipal } from '../../domain/access/principal.ts';
 import { everything } from '../../domain/access/scopes.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
+import { AuditQueue } from './audit/audit-queue.ts';
 import { Authenticator } from './authenticator.ts';
 import { FailedAttempts } from './failed-attempts.ts';
 import { KeyRing } from './key-ring.ts';
@@ -22,6 +23,7 @@ export interface AccessSettings {
 export interface AccessParts {
   authenticator: Authenticator;
   keyRing: KeyRing | undefined;
+  audit: AuditQueue;
   start(): void;
   stop(): Promise<void>;
 }
@@ -32,14 +34,21 @@ export async function openAccess(
   log: Log,
 ): Promise<AccessParts> {
   const { auth, authRefreshS, adminKeyFile } = settings;
+  const audit = new AuditQueue({ database, log });
   if (!auth.includes('keys'))
     return {
       authenticator: new Authenticator({ keys: undefined, tokens: undefined, log }),
       keyRing: undefined,
+      audit,
       start: () => {},
       stop: async () => {},
     };
-  const keyRing = new KeyRing({ database, refreshMs: authRefreshS * 1_000, log });
+  const keyRing = new KeyRing({
+    database,
+    refreshMs: authRefreshS * 1_000,
+    log,
+    onNewAddress: (principal, address) => audit.noteAddress(principal, address),
+  });
   await keyRing.load();
   if (keyRing.size === 0 && adminKeyFile !== undefined) {
     await writeAdminKey(database, adminKeyFile);
@@ -56,11 +65,19 @@ export async function openAccess(
       tokens: undefined,
       failedAttempts: new FailedAttempts(settings.rateAnonymous, settings.rateBurstS),
       streamCounts: new StreamCounts(settings.maxStreamsPerKey),
+      refusals: audit,
       log,
     }),
     keyRing,
-    start: () => keyRing.start(),
-    stop: () => keyRing.stop(),
+    audit,
+    start: () => {
+      keyRing.start();
+      audit.start();
+    },
+    stop: async () => {
+      await keyRing.stop();
+      await audit.stop();
+    },
   };
 }
 

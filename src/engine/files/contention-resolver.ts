@@ -13,7 +13,7 @@ import {
 } from '../../store/sql/files/contentions.ts';
 import { lockOwners, readClock, restartIdle } from '../../store/sql/files/owners.ts';
 import { type Holder, lockFreeFiles, readFiles } from '../../store/sql/files/rows.ts';
-import { audited, detailOf } from '../access/audited.ts';
+import { audited, detailOf } from '../access/audit/audited.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 import { blockersOf } from './blocker-report.ts';
 import type { Again } from './file-acquire-batch.ts';

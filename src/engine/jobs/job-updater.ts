@@ -30,7 +30,7 @@ import {
 } from '../../store/sql/jobs/update.ts';
 import { streamsOf } from '../../store/sql/streams/depths.ts';
 import { ackMessages, addMessages, sentAmong } from '../../store/sql/streams/messages.ts';
-import { audited, detailOf } from '../access/audited.ts';
+import { audited, detailOf } from '../access/audit/audited.ts';
 import type { CommitEffects } from '../context/commit-effects.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { lockDecidable } from './lock-decidable.ts';

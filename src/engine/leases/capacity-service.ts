@@ -31,7 +31,7 @@ import {
 import { unparkJobs } from '../../store/sql/queue/candidates.ts';
 import { streamsOf } from '../../store/sql/streams/depths.ts';
 import type { RoundMeter } from '../../telemetry/service-metrics.ts';
-import { audited, detailOf } from '../access/audited.ts';
+import { audited, detailOf } from '../access/audit/audited.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 import type { Page } from '../jobs/job-queries.ts';
 

@@ -28,7 +28,7 @@ import { type RestResponse, send } from '../../lib/http/response.ts';
 import type { Log } from '../../lib/log.ts';
 import type { TlsFiles } from '../../lib/net/tls-files.ts';
 import type { ConnectHandler } from '../../rpc/connect/handler.ts';
-import { type CallMeter, headersOf } from '../../telemetry/call-metrics.ts';
+import { type CallMeter, headersOf, traceIdIn } from '../../telemetry/call-metrics.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import { BrowserGuard, type BrowserGuardOptions } from './browser-guard.ts';
 import { Cors } from './cors.ts';
@@ -164,12 +164,17 @@ export class HttpServer {
   #accept(request: IncomingMessage, response: ServerResponse, expectsContinue = false): void {
     this.#occupy(request, response);
     const path = pathOf(request);
+    let known = anonymous;
     const admit = (principal: Principal) => {
+      known = principal;
       if (this.#authenticator.isOn) requireAccess(principal, this.#accessOf(request, path));
       if (expectsContinue) response.writeContinue();
       this.#handle(request, response, path, principal);
     };
-    const refuse = (error: unknown) => this.#refuse(error, request, response, path);
+    const refuse = (error: unknown) => {
+      this.#note(error, request, path, known);
+      this.#refuse(error, request, response, path);
+    };
     try {
       this.#cors.begin(request, response);
       this.#guard.check(request, path);
@@ -183,6 +188,15 @@ export class HttpServer {
     } catch (error) {
       refuse(error);
     }
+  }
+
+  /** Unknown paths have no place in the audit: they may contain anything. */
+  #note(error: unknown, request: IncomingMessage, path: string, principal: Principal): void {
+    const route = this.#routeOf(request, path);
+    const rpc = isRpc(path.slice(1)) ? path.slice(1) : 'other';
+    const method = route ? `${route.method} ${route.path}` : rpc;
+    const traceId = traceIdIn(headersOf(request));
+    this.#authenticator.refusals.note({ principal, peer: peerOf(request), method, traceId }, error);
   }
 
   #authenticate(request: IncomingMessage, path: string): Principal | Promise<Principal> {

@@ -7,13 +7,15 @@
  */
 import { constants } from 'node:http2';
 import { Metadata, type ServerInterceptingCallInterface } from '@grpc/grpc-js';
+import { isRpc } from '../../domain/access/methods.ts';
 import type { Principal } from '../../domain/access/principal.ts';
-import { localPrincipal } from '../../domain/access/principal.ts';
+import { anonymous, localPrincipal } from '../../domain/access/principal.ts';
 import type { Access } from '../../domain/access/roles.ts';
 import { requireAccess } from '../../engine/access/access-control.ts';
 import type { Authenticator } from '../../engine/access/authenticator.ts';
+import { traceIdIn } from '../../telemetry/call-metrics.ts';
 import { toConnectError } from '../errors.ts';
-import { statusOf } from './status.ts';
+import { carrierOf, statusOf } from './status.ts';
 
 /** The principals of running calls, by the metadata that the call's handler gets. */
 const principals = new WeakMap<Metadata, Principal>();
@@ -30,18 +32,26 @@ export function admit(
   call: ServerInterceptingCallInterface,
   access: Access,
   authenticator: Authenticator,
+  path: string,
 ): void {
   if (!authenticator.isOn || access === 'open') return;
   const { metadata, stream } = call as unknown as StartedCall;
   if (!(metadata instanceof Metadata))
     throw new Error('this version of grpc-js keeps the metadata elsewhere');
   const start = call.start;
+  const peer = addressIn(call.getPeer());
+  let known = anonymous;
   const refuse = (error: unknown) => {
+    const name = path.slice(1);
+    const method = isRpc(name) ? name : 'other';
+    const traceId = traceIdIn(carrierOf(metadata));
+    authenticator.refusals.note({ principal: known, peer, method, traceId }, error);
     stream.once('finish', () => stream.close(constants.NGHTTP2_NO_ERROR));
     call.sendStatus(statusOf(toConnectError(error as Error, { log: authenticator.log, method: access })));
   };
   call.start = (listener) => {
     const go = (principal: Principal) => {
+      known = principal;
       requireAccess(principal, access);
       principals.set(metadata, principal);
       start.call(call, listener);
@@ -50,7 +60,7 @@ export function admit(
       const [authorization] = metadata.get('authorization');
       const found = authenticator.authenticate({
         authorization: authorization?.toString(),
-        peer: call.getPeer(),
+        peer,
       });
       if (found instanceof Promise) found.then(go).catch(refuse);
       else go(found);
@@ -59,3 +69,6 @@ export function admit(
     }
   };
 }
+
+/** grpc-js writes the port behind the address. */
+const addressIn = (peer: string): string => peer.replace(/:\d+$/, '');

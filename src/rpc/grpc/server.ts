@@ -166,7 +166,7 @@ const interceptor =
     const meter = meters.get(path);
     boundReceiving(call, receiving, meter !== undefined);
     if (path.startsWith(healthPath)) boundMessages(call, healthBytesMax);
-    admit(call, accessOfPath(path), authenticator);
+    admit(call, accessOfPath(path), authenticator, path);
     if (method) return new FrameCall(call, method, calls, log, authenticator);
     if (meter) countRefusals(call, meter);
     else onRefusal(call, () => {});

@@ -18,6 +18,7 @@ import type { LeasesService } from '../../../gen/leasehold/v1/leases_pb.js';
 import { invalid } from '../../domain/errors.ts';
 import type { Grant, Verdict } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
+import { type Refusals, reportedStream } from '../../engine/access/audit/refusals.ts';
 import { streamEngineFor } from '../../engine/access/guarded-streams.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { WorkerStream } from '../../engine/workers/known-workers.ts';
@@ -36,6 +37,8 @@ import { ReleaseCalls } from './release-calls.ts';
 
 /** What a session needs of the engine. */
 export interface WorkEngine extends HeartbeatEngine {
+  /** Records refused frames. */
+  readonly refusals?: Refusals;
   leases: HeartbeatEngine['leases'] & Pick<Engine['leases'], 'fetch' | 'endEach'>;
 }
 
@@ -46,8 +49,11 @@ export function streamWork(
 ): Pick<Implementation<typeof LeasesService>, 'streamWork'> {
   const looks = createLookups(engine.leases, metrics);
   return {
-    streamWork: (stream, { peer, principal, signal }) =>
-      new WorkStream({ engine: streamEngineFor(engine, principal), looks, stream, peer, signal }),
+    streamWork: (stream, caller) => {
+      const { peer, principal, signal } = caller;
+      const own = reportedStream(streamEngineFor(engine, principal), engine.refusals, caller);
+      return new WorkStream({ engine: own, looks, stream, peer, signal });
+    },
   };
 }
 

@@ -1,5 +1,5 @@
-import type { AuditAction, AuditDraft } from '../../domain/access/audit.ts';
-import type { Caller } from '../context/engine-context.ts';
+import type { AuditAction, AuditDraft } from '../../../domain/access/audit.ts';
+import type { Caller } from '../../context/engine-context.ts';
 
 interface Act {
   action: AuditAction;
