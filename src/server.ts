@@ -7,6 +7,7 @@ import { FileLeasesService } from '../gen/leasehold/v1/files_pb.js';
 import { JobsService } from '../gen/leasehold/v1/jobs_pb.js';
 import { KeysService } from '../gen/leasehold/v1/keys_pb.js';
 import { LeasesService } from '../gen/leasehold/v1/leases_pb.js';
+import { QuotasService } from '../gen/leasehold/v1/quotas_pb.js';
 import { StatsService } from '../gen/leasehold/v1/stats_pb.js';
 import type { Address, Config } from './config.ts';
 import { recordInsecureStart } from './engine/access/audit/insecure-start.ts';
@@ -28,6 +29,7 @@ import { HttpServer } from './rest/http/server.ts';
 import { queueRoutes } from './rest/jobs/routes.ts';
 import { queueLeaseRoutes } from './rest/leases/routes.ts';
 import { queueViewRoutes } from './rest/queue/routes.ts';
+import { quotaRoutes } from './rest/quotas/routes.ts';
 import { withDocs } from './rest/server/docs-page.ts';
 import { healthRoutes } from './rest/server/health.ts';
 import { metricsRoutes } from './rest/server/metrics.ts';
@@ -44,6 +46,7 @@ import { streamHeartbeats } from './rpc/heartbeat-stream/session.ts';
 import type { Binding, Implementation } from './rpc/implementation.ts';
 import { jobsImplementation } from './rpc/jobs/service.ts';
 import { leasesMethods } from './rpc/leases/service.ts';
+import { quotasImplementation } from './rpc/quotas/service.ts';
 import { statsImplementation } from './rpc/stats/service.ts';
 import { streamWork } from './rpc/work-stream/session.ts';
 import { noopChannel, PostgresChannel } from './store/connection/notify-channel.ts';
@@ -150,6 +153,7 @@ export async function startServer(
     bind(StatsService, statsImplementation(engine, doctor)),
     bind(FileLeasesService, filesImplementation(engine)),
     bind(KeysService, keysImplementation(engine)),
+    bind(QuotasService, quotasImplementation(engine)),
   ];
   let stopping = false;
   const grpc = createGrpcServer({
@@ -177,6 +181,7 @@ export async function startServer(
       ...queueViewRoutes(engine),
       ...fileRoutes(engine),
       ...accessRoutes(engine),
+      ...quotaRoutes(engine),
     ]),
     connect: createConnectHandler({
       bindings,

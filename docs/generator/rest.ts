@@ -64,6 +64,8 @@ const rpcs: Readonly<Record<string, string | null>> = {
   rotateKey: 'KeysService.RotateKey',
   revokeKey: 'KeysService.RevokeKey',
   listAuditEvents: 'KeysService.ListAuditEvents',
+  listQuotas: 'QuotasService.ListQuotas',
+  setQuota: 'QuotasService.SetQuota',
   getDiagnosis: 'StatsService.Diagnose',
   getHealth: 'grpc.health.v1.Health',
   getReadiness: 'grpc.health.v1.Health',

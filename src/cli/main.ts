@@ -87,6 +87,11 @@ export const commands: readonly Entry[] = [
     load: async () => (await import('./commands/keys.ts')).keysCommand,
   },
   {
+    name: 'quotas',
+    about: 'Show and change what tenants may use at most.',
+    load: async () => (await import('./commands/quotas.ts')).quotasCommand,
+  },
+  {
     name: 'audit',
     about: 'See privileged acts and refused attempts.',
     load: async () => (await import('./commands/audit.ts')).auditCommand,

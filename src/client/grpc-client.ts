@@ -8,6 +8,7 @@ import { FileLeasesService } from '../../gen/leasehold/v1/files_pb.js';
 import { JobsService } from '../../gen/leasehold/v1/jobs_pb.js';
 import { KeysService } from '../../gen/leasehold/v1/keys_pb.js';
 import { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
+import { QuotasService } from '../../gen/leasehold/v1/quotas_pb.js';
 import { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
 import { certificatesOf, credentialHeaders, credentialOf } from './credentials.ts';
 
@@ -15,6 +16,7 @@ export * from '../../gen/leasehold/v1/files_pb.js';
 export * from '../../gen/leasehold/v1/jobs_pb.js';
 export * from '../../gen/leasehold/v1/keys_pb.js';
 export * from '../../gen/leasehold/v1/leases_pb.js';
+export * from '../../gen/leasehold/v1/quotas_pb.js';
 export * from '../../gen/leasehold/v1/stats_pb.js';
 
 export interface LeaseholdClient {
@@ -23,6 +25,7 @@ export interface LeaseholdClient {
   stats: Client<typeof StatsService>;
   files: Client<typeof FileLeasesService>;
   keys: Client<typeof KeysService>;
+  quotas: Client<typeof QuotasService>;
   /** Closes the connection. Calls in flight fail; a later call opens a connection again. */
   close(): void;
 }
@@ -72,6 +75,7 @@ export function connectLeasehold(address = '127.0.0.1:50051', options: ConnectOp
     stats: createClient(StatsService, transport),
     files: createClient(FileLeasesService, transport),
     keys: createClient(KeysService, transport),
+    quotas: createClient(QuotasService, transport),
     close: () => sessionManager.abort(),
   };
 }

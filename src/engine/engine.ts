@@ -5,7 +5,7 @@ import { RateLimiter } from './access/rate-limiter.ts';
 import { Services, type ServicesOptions } from './services.ts';
 
 export interface EngineOptions extends ServicesOptions {
-  /** Callers have credentials, which limit what they reach and how much they ask. */
+  /** Callers have credentials, which limit what they reach, how much they ask, and what their tenants use. */
   isGuarded: boolean;
   /** Records refused calls; by default none. */
   refusals?: Refusals;
@@ -17,6 +17,7 @@ function verbsOf(services: Services) {
   const { leaseRequester, acquirer, heartbeats, releaser, leaseQueries, leaseSubscriptions } = services;
   const { fileAcquirer, fileOwnerUpdater, fileQueries, contentionResolver, ownerHeartbeats } = services;
   const { capacity, statsQueries, queueQueries, workers, workerQueries, explainer, keyService } = services;
+  const { quotaService } = services;
   return {
     jobs: {
       submit: submitter.submit.bind(submitter),
@@ -84,6 +85,10 @@ function verbsOf(services: Services) {
       revoke: keyService.revoke.bind(keyService),
       audit: keyService.audit.bind(keyService),
     },
+    quotas: {
+      set: quotaService.set.bind(quotaService),
+      list: quotaService.list.bind(quotaService),
+    },
     queue: {
       get: queueQueries.get.bind(queueQueries),
     },
@@ -111,6 +116,7 @@ export class Engine {
   readonly capacity: Verbs['capacity'];
   readonly stats: Verbs['stats'];
   readonly keys: Verbs['keys'];
+  readonly quotas: Verbs['quotas'];
   readonly queue: Verbs['queue'];
   readonly workers: Verbs['workers'];
   /** The state of this server, for its metrics. */
@@ -131,7 +137,7 @@ export class Engine {
   ) {
     this.#services = services;
     this.refusals = refusals;
-    const { jobs, leases, files, capacity, stats, keys, queue, workers } = isGuarded
+    const { jobs, leases, files, capacity, stats, keys, quotas, queue, workers } = isGuarded
       ? reported(
           rateLimited(guarded(verbsOf(services), refusals), new RateLimiter(services.settings)),
           refusals,
@@ -143,6 +149,7 @@ export class Engine {
     this.capacity = capacity;
     this.stats = stats;
     this.keys = keys;
+    this.quotas = quotas;
     this.queue = queue;
     this.workers = workers;
     this.figures = {

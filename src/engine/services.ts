@@ -36,6 +36,8 @@ import { Pruner } from './maintenance/pruner.ts';
 import { SchemaMonitor } from './maintenance/schema-monitor.ts';
 import { LaneSweeper } from './queue/lane-sweeper.ts';
 import { QueueQueries } from './queue/queue-queries.ts';
+import { QuotaBook } from './quotas/quota-book.ts';
+import { QuotaService } from './quotas/quota-service.ts';
 import { StatsAggregator } from './stats/stats-aggregator.ts';
 import { StatsQueries } from './stats/stats-queries.ts';
 import { Notifier } from './wakeups/notifier.ts';
@@ -51,6 +53,8 @@ export interface ServicesOptions {
   log: Log;
   /** The metrics; by default an instance of the engine's own, which is not exported. */
   metrics?: Metrics;
+  /** Callers have credentials, so quotas of tenants are in force. */
+  isGuarded?: boolean;
 }
 
 /**
@@ -94,6 +98,9 @@ export class Services {
   readonly outageMonitor: OutageMonitor;
   readonly schemaWatch: SchemaMonitor;
   readonly keyService: KeyService;
+  readonly quotaService: QuotaService;
+  readonly quotaBook: QuotaBook;
+  readonly #isGuarded: boolean;
   readonly notifier: Notifier;
   readonly settings: EngineSettings;
   readonly database: Database;
@@ -108,6 +115,9 @@ export class Services {
     this.settings = settings;
     this.schemaWatch = new SchemaMonitor(database, log);
     this.keyService = new KeyService(database);
+    this.quotaService = new QuotaService(database);
+    this.quotaBook = new QuotaBook({ database, refreshMs: settings.authRefreshS * 1_000, log });
+    this.#isGuarded = options.isGuarded ?? false;
     this.notifier = new Notifier(channel);
     this.leaseSubscriptions = new LeaseSubscriptions({ onSubscribe: () => this.notifier.announce() });
     const deadlineCursor = new DeadlineCursor();
@@ -167,6 +177,7 @@ export class Services {
       workers,
       transport,
       metrics,
+      quotaBook: this.quotaBook,
     };
     notifier.onLeases((leaseIds) => leaseSubscriptions.publish(leaseIds));
     notifier.addListenerCount(() => leaseSubscriptions.subscriptions);
@@ -202,6 +213,7 @@ export class Services {
   /** Creates the event partitions and detects an outage before the server serves calls. */
   async prepare(): Promise<void> {
     await this.schemaWatch.runOnce();
+    if (this.#isGuarded) await this.quotaBook.runOnce();
     await this.partitionMaintainer.prepare();
     await this.outageMonitor.begin();
   }
@@ -220,6 +232,7 @@ export class Services {
     this.capacity.start();
     this.statsAggregator.start();
     this.workerDirectory.start();
+    if (this.#isGuarded) this.quotaBook.start();
   }
 
   /** Ends all waiting calls and watches, so that a stopping server need not wait for them. */
@@ -243,6 +256,7 @@ export class Services {
     );
     await this.dispatcher.close();
     await this.releaser.close();
+    await this.quotaBook.stop();
     await this.capacity.stop();
     await this.statsAggregator.stop();
     await this.workerDirectory.stop();

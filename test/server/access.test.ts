@@ -11,6 +11,7 @@ import { FileLeasesService } from '../../gen/leasehold/v1/files_pb.js';
 import { JobsService } from '../../gen/leasehold/v1/jobs_pb.js';
 import { KeysService } from '../../gen/leasehold/v1/keys_pb.js';
 import { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
+import { QuotasService } from '../../gen/leasehold/v1/quotas_pb.js';
 import { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
 import { accessOfRoute, accessOfRpc, routeAccess } from '../../src/domain/access/methods.ts';
 import { type Access, type Role, reachOf, roles } from '../../src/domain/access/roles.ts';
@@ -18,7 +19,7 @@ import { onEveryEngine } from '../support/engines.ts';
 import { createKey, type KeyedServer, startKeyedServer, type TestKey } from '../support/keys.ts';
 import { eventually } from '../support/server.ts';
 
-const services = [JobsService, LeasesService, StatsService, FileLeasesService, KeysService];
+const services = [JobsService, LeasesService, StatsService, FileLeasesService, KeysService, QuotasService];
 const methods = services.flatMap((service) => service.methods);
 
 type Verdict = 'allowed' | 'permission_denied' | 'unauthenticated';

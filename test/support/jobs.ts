@@ -28,6 +28,7 @@ export const engineSettings: EngineSettings = {
   rateRead: 0,
   rateBurstS: 10,
   retentionAuditDays: 365,
+  authRefreshS: 1,
 };
 
 export const silentLog = createLog({ level: 'silent', human: false });

@@ -1,4 +1,5 @@
 /** Keys for tests that call a server with authentication. */
+import { type KeyLimits, serverLimits } from '../../src/domain/access/key-limits.ts';
 import type { Role } from '../../src/domain/access/roles.ts';
 import { everything, nothing, type Scopes } from '../../src/domain/access/scopes.ts';
 import { KeyService } from '../../src/engine/access/key-service.ts';
@@ -14,6 +15,7 @@ export interface KeyWish {
   workerIds?: readonly string[];
   expiresAtMs?: number | null;
   seesPayloads?: boolean;
+  limits?: Partial<KeyLimits>;
 }
 
 export interface TestKey {
@@ -31,6 +33,7 @@ export async function createKey(database: Database, wish: KeyWish): Promise<Test
       scopes: wish.scopes ? { ...nothing, ...wish.scopes } : everything,
       workerIds: wish.workerIds ?? ['*'],
       seesPayloads: wish.seesPayloads ?? false,
+      limits: { ...serverLimits, ...wish.limits },
       note: null,
       expiresAtMs: wish.expiresAtMs ?? null,
     },

@@ -54,6 +54,47 @@ export declare type Scopes = Message<"leasehold.v1.Scopes"> & {
 export declare const ScopesSchema: GenMessage<Scopes>;
 
 /**
+ * Limits of one key on each server, in place of the server's settings. 0 is no limit, and an unset one is the server's.
+ *
+ * @generated from message leasehold.v1.KeyLimits
+ */
+export declare type KeyLimits = Message<"leasehold.v1.KeyLimits"> & {
+  /**
+   * Jobs a second that it may submit, cancel and retry.
+   *
+   * @generated from field: optional int32 submit_per_s = 1;
+   */
+  submitPerS?: number | undefined;
+
+  /**
+   * Calls and rows a second that it may read.
+   *
+   * @generated from field: optional int32 read_per_s = 2;
+   */
+  readPerS?: number | undefined;
+
+  /**
+   * Seconds of its rate in one burst.
+   *
+   * @generated from field: optional int32 burst_s = 3;
+   */
+  burstS?: number | undefined;
+
+  /**
+   * Streams that it may keep open.
+   *
+   * @generated from field: optional int32 max_streams = 4;
+   */
+  maxStreams?: number | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.KeyLimits.
+ * Use `create(KeyLimitsSchema)` to create a new message.
+ */
+export declare const KeyLimitsSchema: GenMessage<KeyLimits>;
+
+/**
  * A key without its secret.
  *
  * @generated from message leasehold.v1.Key
@@ -149,6 +190,11 @@ export declare type Key = Message<"leasehold.v1.Key"> & {
    * @generated from field: string last_used_from = 15;
    */
   lastUsedFrom: string;
+
+  /**
+   * @generated from field: leasehold.v1.KeyLimits limits = 20;
+   */
+  limits?: KeyLimits | undefined;
 };
 
 /**
@@ -206,6 +252,11 @@ export declare type CreateKeyRequest = Message<"leasehold.v1.CreateKeyRequest"> 
    * @generated from field: bool never_expires = 8;
    */
   neverExpires: boolean;
+
+  /**
+   * @generated from field: leasehold.v1.KeyLimits limits = 20;
+   */
+  limits?: KeyLimits | undefined;
 };
 
 /**

@@ -9,7 +9,7 @@ import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
  * Describes the file leasehold/v1/keys.proto.
  */
 export const file_leasehold_v1_keys = /*@__PURE__*/
-  fileDesc("ChdsZWFzZWhvbGQvdjEva2V5cy5wcm90bxIMbGVhc2Vob2xkLnYxIlUKBlNjb3BlcxIRCglhZGRvbl9pZHMYASADKAkSDwoHc3RyZWFtcxgCIAMoCRIRCglqb2JfdHlwZXMYAyADKAkSFAoMcmVwb3NpdG9yaWVzGAQgAygJIscDCgNLZXkSDgoGa2V5X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDQoFcm9sZXMYAyADKAkSJAoGc2NvcGVzGAQgASgLMhQubGVhc2Vob2xkLnYxLlNjb3BlcxISCgp3b3JrZXJfaWRzGAUgAygJEhUKDXNlZXNfcGF5bG9hZHMYBiABKAgSDAoEbm90ZRgHIAEoCRIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpjcmVhdGVkX2J5GAkgASgJEi4KCmV4cGlyZXNfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnJldm9rZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCnJldm9rZWRfYnkYDCABKAkSMgoOcHJldmlvdXNfdW50aWwYDSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3RfdXNlZF9hdBgOIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoObGFzdF91c2VkX2Zyb20YDyABKAkivgEKEENyZWF0ZUtleVJlcXVlc3QSDAoEbmFtZRgBIAEoCRINCgVyb2xlcxgCIAMoCRIkCgZzY29wZXMYAyABKAsyFC5sZWFzZWhvbGQudjEuU2NvcGVzEhIKCndvcmtlcl9pZHMYBCADKAkSFQoNc2Vlc19wYXlsb2FkcxgFIAEoCBIMCgRub3RlGAYgASgJEhcKD2V4cGlyZXNfaW5fZGF5cxgHIAEoBRIVCg1uZXZlcl9leHBpcmVzGAggASgIIkEKEUNyZWF0ZUtleVJlc3BvbnNlEh4KA2tleRgBIAEoCzIRLmxlYXNlaG9sZC52MS5LZXkSDAoEdGV4dBgCIAEoCSIRCg9MaXN0S2V5c1JlcXVlc3QiMwoQTGlzdEtleXNSZXNwb25zZRIfCgRrZXlzGAEgAygLMhEubGVhc2Vob2xkLnYxLktleSIfCg1HZXRLZXlSZXF1ZXN0Eg4KBmtleV9pZBgBIAEoCSIwCg5HZXRLZXlSZXNwb25zZRIeCgNrZXkYASABKAsyES5sZWFzZWhvbGQudjEuS2V5IkgKEFJvdGF0ZUtleVJlcXVlc3QSDgoGa2V5X2lkGAEgASgJEhYKCW92ZXJsYXBfcxgCIAEoBUgAiAEBQgwKCl9vdmVybGFwX3MiQQoRUm90YXRlS2V5UmVzcG9uc2USHgoDa2V5GAEgASgLMhEubGVhc2Vob2xkLnYxLktleRIMCgR0ZXh0GAIgASgJIiIKEFJldm9rZUtleVJlcXVlc3QSDgoGa2V5X2lkGAEgASgJIjMKEVJldm9rZUtleVJlc3BvbnNlEh4KA2tleRgBIAEoCzIRLmxlYXNlaG9sZC52MS5LZXkiDwoNV2hvQW1JUmVxdWVzdCLdAQoOV2hvQW1JUmVzcG9uc2USDAoEa2luZBgBIAEoCRIKCgJpZBgCIAEoCRIMCgRuYW1lGAMgASgJEg0KBXJvbGVzGAQgAygJEiQKBnNjb3BlcxgFIAEoCzIULmxlYXNlaG9sZC52MS5TY29wZXMSEgoKd29ya2VyX2lkcxgGIAMoCRIVCg1zZWVzX3BheWxvYWRzGAcgASgIEi4KCmV4cGlyZXNfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhMKC3Blcm1pc3Npb25zGAkgAygJIsQBChZMaXN0QXVkaXRFdmVudHNSZXF1ZXN0EikKBXNpbmNlGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgxwcmluY2lwYWxfaWQYAiABKAkSDgoGYWN0aW9uGAMgASgJEg0KBWxpbWl0GAQgASgFEg4KBmN1cnNvchgFIAEoCRIpCgV1bnRpbBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHb3V0Y29tZRgHIAEoCSJYChdMaXN0QXVkaXRFdmVudHNSZXNwb25zZRIoCgZldmVudHMYASADKAsyGC5sZWFzZWhvbGQudjEuQXVkaXRFdmVudBITCgtuZXh0X2N1cnNvchgCIAEoCSKlAgoKQXVkaXRFdmVudBIQCghhdWRpdF9pZBgBIAEoAxImCgJ0cxgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOcHJpbmNpcGFsX2tpbmQYAyABKAkSFAoMcHJpbmNpcGFsX2lkGAQgASgJEhYKDnByaW5jaXBhbF9uYW1lGAUgASgJEhQKDHJlcXVlc3RlZF9ieRgGIAEoCRIMCgRwZWVyGAcgASgJEg4KBmFjdGlvbhgIIAEoCRIOCgZ0YXJnZXQYCSABKAkSDwoHb3V0Y29tZRgKIAEoCRIOCgZkZXRhaWwYCyABKAkSEAoIdHJhY2VfaWQYDCABKAkSDgoGbWV0aG9kGA0gASgJEhAKCGxlZnRfb3V0GA4gASgFMqwECgtLZXlzU2VydmljZRJMCglDcmVhdGVLZXkSHi5sZWFzZWhvbGQudjEuQ3JlYXRlS2V5UmVxdWVzdBofLmxlYXNlaG9sZC52MS5DcmVhdGVLZXlSZXNwb25zZRJJCghMaXN0S2V5cxIdLmxlYXNlaG9sZC52MS5MaXN0S2V5c1JlcXVlc3QaHi5sZWFzZWhvbGQudjEuTGlzdEtleXNSZXNwb25zZRJDCgZHZXRLZXkSGy5sZWFzZWhvbGQudjEuR2V0S2V5UmVxdWVzdBocLmxlYXNlaG9sZC52MS5HZXRLZXlSZXNwb25zZRJMCglSb3RhdGVLZXkSHi5sZWFzZWhvbGQudjEuUm90YXRlS2V5UmVxdWVzdBofLmxlYXNlaG9sZC52MS5Sb3RhdGVLZXlSZXNwb25zZRJMCglSZXZva2VLZXkSHi5sZWFzZWhvbGQudjEuUmV2b2tlS2V5UmVxdWVzdBofLmxlYXNlaG9sZC52MS5SZXZva2VLZXlSZXNwb25zZRJDCgZXaG9BbUkSGy5sZWFzZWhvbGQudjEuV2hvQW1JUmVxdWVzdBocLmxlYXNlaG9sZC52MS5XaG9BbUlSZXNwb25zZRJeCg9MaXN0QXVkaXRFdmVudHMSJC5sZWFzZWhvbGQudjEuTGlzdEF1ZGl0RXZlbnRzUmVxdWVzdBolLmxlYXNlaG9sZC52MS5MaXN0QXVkaXRFdmVudHNSZXNwb25zZUI5ChBjb20ubGVhc2Vob2xkLnYxQglLZXlzUHJvdG9QAVoYbGVhc2Vob2xkL3YxO2xlYXNlaG9sZHYxYgZwcm90bzM", [file_google_protobuf_timestamp]);
+  fileDesc("ChdsZWFzZWhvbGQvdjEva2V5cy5wcm90bxIMbGVhc2Vob2xkLnYxIlUKBlNjb3BlcxIRCglhZGRvbl9pZHMYASADKAkSDwoHc3RyZWFtcxgCIAMoCRIRCglqb2JfdHlwZXMYAyADKAkSFAoMcmVwb3NpdG9yaWVzGAQgAygJIqsBCglLZXlMaW1pdHMSGQoMc3VibWl0X3Blcl9zGAEgASgFSACIAQESFwoKcmVhZF9wZXJfcxgCIAEoBUgBiAEBEhQKB2J1cnN0X3MYAyABKAVIAogBARIYCgttYXhfc3RyZWFtcxgEIAEoBUgDiAEBQg8KDV9zdWJtaXRfcGVyX3NCDQoLX3JlYWRfcGVyX3NCCgoIX2J1cnN0X3NCDgoMX21heF9zdHJlYW1zIvADCgNLZXkSDgoGa2V5X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDQoFcm9sZXMYAyADKAkSJAoGc2NvcGVzGAQgASgLMhQubGVhc2Vob2xkLnYxLlNjb3BlcxISCgp3b3JrZXJfaWRzGAUgAygJEhUKDXNlZXNfcGF5bG9hZHMYBiABKAgSDAoEbm90ZRgHIAEoCRIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpjcmVhdGVkX2J5GAkgASgJEi4KCmV4cGlyZXNfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnJldm9rZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCnJldm9rZWRfYnkYDCABKAkSMgoOcHJldmlvdXNfdW50aWwYDSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3RfdXNlZF9hdBgOIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoObGFzdF91c2VkX2Zyb20YDyABKAkSJwoGbGltaXRzGBQgASgLMhcubGVhc2Vob2xkLnYxLktleUxpbWl0cyLnAQoQQ3JlYXRlS2V5UmVxdWVzdBIMCgRuYW1lGAEgASgJEg0KBXJvbGVzGAIgAygJEiQKBnNjb3BlcxgDIAEoCzIULmxlYXNlaG9sZC52MS5TY29wZXMSEgoKd29ya2VyX2lkcxgEIAMoCRIVCg1zZWVzX3BheWxvYWRzGAUgASgIEgwKBG5vdGUYBiABKAkSFwoPZXhwaXJlc19pbl9kYXlzGAcgASgFEhUKDW5ldmVyX2V4cGlyZXMYCCABKAgSJwoGbGltaXRzGBQgASgLMhcubGVhc2Vob2xkLnYxLktleUxpbWl0cyJBChFDcmVhdGVLZXlSZXNwb25zZRIeCgNrZXkYASABKAsyES5sZWFzZWhvbGQudjEuS2V5EgwKBHRleHQYAiABKAkiEQoPTGlzdEtleXNSZXF1ZXN0IjMKEExpc3RLZXlzUmVzcG9uc2USHwoEa2V5cxgBIAMoCzIRLmxlYXNlaG9sZC52MS5LZXkiHwoNR2V0S2V5UmVxdWVzdBIOCgZrZXlfaWQYASABKAkiMAoOR2V0S2V5UmVzcG9uc2USHgoDa2V5GAEgASgLMhEubGVhc2Vob2xkLnYxLktleSJIChBSb3RhdGVLZXlSZXF1ZXN0Eg4KBmtleV9pZBgBIAEoCRIWCglvdmVybGFwX3MYAiABKAVIAIgBAUIMCgpfb3ZlcmxhcF9zIkEKEVJvdGF0ZUtleVJlc3BvbnNlEh4KA2tleRgBIAEoCzIRLmxlYXNlaG9sZC52MS5LZXkSDAoEdGV4dBgCIAEoCSIiChBSZXZva2VLZXlSZXF1ZXN0Eg4KBmtleV9pZBgBIAEoCSIzChFSZXZva2VLZXlSZXNwb25zZRIeCgNrZXkYASABKAsyES5sZWFzZWhvbGQudjEuS2V5Ig8KDVdob0FtSVJlcXVlc3Qi3QEKDldob0FtSVJlc3BvbnNlEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkSDAoEbmFtZRgDIAEoCRINCgVyb2xlcxgEIAMoCRIkCgZzY29wZXMYBSABKAsyFC5sZWFzZWhvbGQudjEuU2NvcGVzEhIKCndvcmtlcl9pZHMYBiADKAkSFQoNc2Vlc19wYXlsb2FkcxgHIAEoCBIuCgpleHBpcmVzX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtwZXJtaXNzaW9ucxgJIAMoCSLEAQoWTGlzdEF1ZGl0RXZlbnRzUmVxdWVzdBIpCgVzaW5jZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFAoMcHJpbmNpcGFsX2lkGAIgASgJEg4KBmFjdGlvbhgDIAEoCRINCgVsaW1pdBgEIAEoBRIOCgZjdXJzb3IYBSABKAkSKQoFdW50aWwYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB291dGNvbWUYByABKAkiWAoXTGlzdEF1ZGl0RXZlbnRzUmVzcG9uc2USKAoGZXZlbnRzGAEgAygLMhgubGVhc2Vob2xkLnYxLkF1ZGl0RXZlbnQSEwoLbmV4dF9jdXJzb3IYAiABKAkipQIKCkF1ZGl0RXZlbnQSEAoIYXVkaXRfaWQYASABKAMSJgoCdHMYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDnByaW5jaXBhbF9raW5kGAMgASgJEhQKDHByaW5jaXBhbF9pZBgEIAEoCRIWCg5wcmluY2lwYWxfbmFtZRgFIAEoCRIUCgxyZXF1ZXN0ZWRfYnkYBiABKAkSDAoEcGVlchgHIAEoCRIOCgZhY3Rpb24YCCABKAkSDgoGdGFyZ2V0GAkgASgJEg8KB291dGNvbWUYCiABKAkSDgoGZGV0YWlsGAsgASgJEhAKCHRyYWNlX2lkGAwgASgJEg4KBm1ldGhvZBgNIAEoCRIQCghsZWZ0X291dBgOIAEoBTKsBAoLS2V5c1NlcnZpY2USTAoJQ3JlYXRlS2V5Eh4ubGVhc2Vob2xkLnYxLkNyZWF0ZUtleVJlcXVlc3QaHy5sZWFzZWhvbGQudjEuQ3JlYXRlS2V5UmVzcG9uc2USSQoITGlzdEtleXMSHS5sZWFzZWhvbGQudjEuTGlzdEtleXNSZXF1ZXN0Gh4ubGVhc2Vob2xkLnYxLkxpc3RLZXlzUmVzcG9uc2USQwoGR2V0S2V5EhsubGVhc2Vob2xkLnYxLkdldEtleVJlcXVlc3QaHC5sZWFzZWhvbGQudjEuR2V0S2V5UmVzcG9uc2USTAoJUm90YXRlS2V5Eh4ubGVhc2Vob2xkLnYxLlJvdGF0ZUtleVJlcXVlc3QaHy5sZWFzZWhvbGQudjEuUm90YXRlS2V5UmVzcG9uc2USTAoJUmV2b2tlS2V5Eh4ubGVhc2Vob2xkLnYxLlJldm9rZUtleVJlcXVlc3QaHy5sZWFzZWhvbGQudjEuUmV2b2tlS2V5UmVzcG9uc2USQwoGV2hvQW1JEhsubGVhc2Vob2xkLnYxLldob0FtSVJlcXVlc3QaHC5sZWFzZWhvbGQudjEuV2hvQW1JUmVzcG9uc2USXgoPTGlzdEF1ZGl0RXZlbnRzEiQubGVhc2Vob2xkLnYxLkxpc3RBdWRpdEV2ZW50c1JlcXVlc3QaJS5sZWFzZWhvbGQudjEuTGlzdEF1ZGl0RXZlbnRzUmVzcG9uc2VCOQoQY29tLmxlYXNlaG9sZC52MUIJS2V5c1Byb3RvUAFaGGxlYXNlaG9sZC92MTtsZWFzZWhvbGR2MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
  * Describes the message leasehold.v1.Scopes.
@@ -19,116 +19,123 @@ export const ScopesSchema = /*@__PURE__*/
   messageDesc(file_leasehold_v1_keys, 0);
 
 /**
+ * Describes the message leasehold.v1.KeyLimits.
+ * Use `create(KeyLimitsSchema)` to create a new message.
+ */
+export const KeyLimitsSchema = /*@__PURE__*/
+  messageDesc(file_leasehold_v1_keys, 1);
+
+/**
  * Describes the message leasehold.v1.Key.
  * Use `create(KeySchema)` to create a new message.
  */
 export const KeySchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 1);
+  messageDesc(file_leasehold_v1_keys, 2);
 
 /**
  * Describes the message leasehold.v1.CreateKeyRequest.
  * Use `create(CreateKeyRequestSchema)` to create a new message.
  */
 export const CreateKeyRequestSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 2);
+  messageDesc(file_leasehold_v1_keys, 3);
 
 /**
  * Describes the message leasehold.v1.CreateKeyResponse.
  * Use `create(CreateKeyResponseSchema)` to create a new message.
  */
 export const CreateKeyResponseSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 3);
+  messageDesc(file_leasehold_v1_keys, 4);
 
 /**
  * Describes the message leasehold.v1.ListKeysRequest.
  * Use `create(ListKeysRequestSchema)` to create a new message.
  */
 export const ListKeysRequestSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 4);
+  messageDesc(file_leasehold_v1_keys, 5);
 
 /**
  * Describes the message leasehold.v1.ListKeysResponse.
  * Use `create(ListKeysResponseSchema)` to create a new message.
  */
 export const ListKeysResponseSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 5);
+  messageDesc(file_leasehold_v1_keys, 6);
 
 /**
  * Describes the message leasehold.v1.GetKeyRequest.
  * Use `create(GetKeyRequestSchema)` to create a new message.
  */
 export const GetKeyRequestSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 6);
+  messageDesc(file_leasehold_v1_keys, 7);
 
 /**
  * Describes the message leasehold.v1.GetKeyResponse.
  * Use `create(GetKeyResponseSchema)` to create a new message.
  */
 export const GetKeyResponseSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 7);
+  messageDesc(file_leasehold_v1_keys, 8);
 
 /**
  * Describes the message leasehold.v1.RotateKeyRequest.
  * Use `create(RotateKeyRequestSchema)` to create a new message.
  */
 export const RotateKeyRequestSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 8);
+  messageDesc(file_leasehold_v1_keys, 9);
 
 /**
  * Describes the message leasehold.v1.RotateKeyResponse.
  * Use `create(RotateKeyResponseSchema)` to create a new message.
  */
 export const RotateKeyResponseSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 9);
+  messageDesc(file_leasehold_v1_keys, 10);
 
 /**
  * Describes the message leasehold.v1.RevokeKeyRequest.
  * Use `create(RevokeKeyRequestSchema)` to create a new message.
  */
 export const RevokeKeyRequestSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 10);
+  messageDesc(file_leasehold_v1_keys, 11);
 
 /**
  * Describes the message leasehold.v1.RevokeKeyResponse.
  * Use `create(RevokeKeyResponseSchema)` to create a new message.
  */
 export const RevokeKeyResponseSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 11);
+  messageDesc(file_leasehold_v1_keys, 12);
 
 /**
  * Describes the message leasehold.v1.WhoAmIRequest.
  * Use `create(WhoAmIRequestSchema)` to create a new message.
  */
 export const WhoAmIRequestSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 12);
+  messageDesc(file_leasehold_v1_keys, 13);
 
 /**
  * Describes the message leasehold.v1.WhoAmIResponse.
  * Use `create(WhoAmIResponseSchema)` to create a new message.
  */
 export const WhoAmIResponseSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 13);
+  messageDesc(file_leasehold_v1_keys, 14);
 
 /**
  * Describes the message leasehold.v1.ListAuditEventsRequest.
  * Use `create(ListAuditEventsRequestSchema)` to create a new message.
  */
 export const ListAuditEventsRequestSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 14);
+  messageDesc(file_leasehold_v1_keys, 15);
 
 /**
  * Describes the message leasehold.v1.ListAuditEventsResponse.
  * Use `create(ListAuditEventsResponseSchema)` to create a new message.
  */
 export const ListAuditEventsResponseSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 15);
+  messageDesc(file_leasehold_v1_keys, 16);
 
 /**
  * Describes the message leasehold.v1.AuditEvent.
  * Use `create(AuditEventSchema)` to create a new message.
  */
 export const AuditEventSchema = /*@__PURE__*/
-  messageDesc(file_leasehold_v1_keys, 16);
+  messageDesc(file_leasehold_v1_keys, 17);
 
 /**
  * Keys of callers, and the audit of privileged acts.

@@ -32,6 +32,10 @@ begin so, and * for all.
                        is its name, and names that begin with it.
   --payloads           An observer sees payloads, results and errors.
   --expires <days>d    When it expires; the default is 90d. never is for ever.
+  --rate <rates>       Its own rates a second, as submit=100,read=50,burst=5: jobs
+                       submitted, calls and rows read, and seconds of its rate in
+                       one burst. 0 is no limit.
+  --max-streams <n>    Streams that it may keep open on one server.
   --note <text>        A note for people.
   --overlap <hours>h   rotate: how long the old secret counts too; the default is
                        24h.
@@ -93,6 +97,8 @@ const createFlags = {
   worker: 'string',
   payloads: 'boolean',
   expires: 'string',
+  rate: 'string',
+  'max-streams': 'string',
   note: 'string',
   ...storeFlags,
 } as const satisfies FlagTypes;
@@ -117,6 +123,7 @@ const createVerb: Subcommand = {
       ...(values.worker === undefined ? {} : { worker_ids: namesIn(values.worker) }),
       ...(values.payloads ? { sees_payloads: true } : {}),
       ...(values.note === undefined ? {} : { note: values.note }),
+      ...limitsIn(values.rate, values['max-streams']),
       ...expiryIn(values.expires),
     };
     return keysOf(values, async (keys) => show(await keys.create(command), values.json));
@@ -140,6 +147,25 @@ function expiryIn(text: string | undefined): Pick<CreateKey, 'expires_in_days' |
   if (text === 'never') return { never_expires: true };
   const days = wholeFlag('expires', text.replace(/d$/, ''), 1);
   return days === undefined ? {} : { expires_in_days: days };
+}
+
+const rateNames: Readonly<Record<string, 'submit_per_s' | 'read_per_s' | 'burst_s'>> = {
+  submit: 'submit_per_s',
+  read: 'read_per_s',
+  burst: 'burst_s',
+};
+
+function limitsIn(rates: string | undefined, maxStreams: string | undefined): Pick<CreateKey, 'limits'> {
+  const limits: NonNullable<CreateKey['limits']> = {};
+  for (const part of namesIn(rates ?? '')) {
+    const [word = '', count] = part.split('=');
+    const name = Object.hasOwn(rateNames, word) ? rateNames[word] : undefined;
+    if (name === undefined)
+      throw new UsageError(`--rate takes submit, read and burst, not ${JSON.stringify(part)}`);
+    limits[name] = wholeFlag('rate', count ?? '', name === 'burst_s' ? 1 : 0);
+  }
+  if (maxStreams !== undefined) limits.max_streams = wholeFlag('max-streams', maxStreams, 0);
+  return Object.keys(limits).length === 0 ? {} : { limits };
 }
 
 /** The text goes to standard output alone, so that it can be piped into a file; the rest is for people. */
@@ -168,8 +194,8 @@ const showVerb: Subcommand = {
 function describe(key: KeyBody, asJson: boolean | undefined): number {
   if (asJson) printJson({ key });
   else {
-    const { scopes, ...rest } = key;
-    const facts = { ...rest, ...scopes, state: stateOf(key) };
+    const { scopes, limits, ...rest } = key;
+    const facts = { ...rest, ...scopes, ...limits, state: stateOf(key) };
     print(
       listing(
         Object.entries(facts).map(([name, value]): [string, string] => [

@@ -16,6 +16,7 @@ export interface KeyBody {
   scopes: ScopesBody;
   worker_ids: string[];
   sees_payloads: boolean;
+  limits: Record<string, number | null>;
   note: string | null;
   created_at: string;
   created_by: string;

@@ -6,6 +6,8 @@ export const auditActions = {
   'keys.rotate': 'a key got a new secret',
   'keys.revoke': 'a key was revoked',
   'keys.new_address': 'a key was used from an address for the first time',
+  'quotas.set': 'the quota of a tenant was set',
+  'quotas.unset': 'the quota of a tenant was removed',
   'capacity.set': 'the capacity was changed',
   'files.instruct': 'an operator decided a halted contention',
   'jobs.retry': 'a job was retried',

@@ -1,3 +1,4 @@
+import type { KeyLimits } from './key-limits.ts';
 import type { Role } from './roles.ts';
 import type { Scopes } from './scopes.ts';
 
@@ -11,6 +12,7 @@ export interface Key {
   scopes: Scopes;
   workerIds: readonly string[];
   seesPayloads: boolean;
+  limits: KeyLimits;
   note: string | null;
   createdAtMs: number;
   createdBy: string;
@@ -26,5 +28,5 @@ export interface Key {
 /** What a new key is to be. */
 export type KeyDraft = Pick<
   Key,
-  'name' | 'roles' | 'scopes' | 'workerIds' | 'seesPayloads' | 'note' | 'expiresAtMs'
+  'name' | 'roles' | 'scopes' | 'workerIds' | 'seesPayloads' | 'limits' | 'note' | 'expiresAtMs'
 >;

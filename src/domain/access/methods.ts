@@ -53,6 +53,8 @@ export const rpcAccess: Readonly<Record<string, Access>> = {
   'leasehold.v1.KeysService/RevokeKey': 'keys.manage',
   'leasehold.v1.KeysService/ListAuditEvents': 'audit.read',
   'leasehold.v1.KeysService/WhoAmI': 'any',
+  'leasehold.v1.QuotasService/SetQuota': 'quotas.set',
+  'leasehold.v1.QuotasService/ListQuotas': 'quotas.read',
 };
 
 /** The access of every REST route, by its method and path. */
@@ -116,6 +118,8 @@ export const routeAccess: Readonly<Record<string, Access>> = {
   'POST /api/access/keys/{key_id}/rotate': 'keys.manage',
   'POST /api/access/keys/{key_id}/revoke': 'keys.manage',
   'GET /api/access/audit': 'audit.read',
+  'GET /api/access/quotas': 'quotas.read',
+  'PUT /api/access/quotas': 'quotas.set',
 };
 
 /** What is not listed is for administrators alone. */

@@ -1,3 +1,4 @@
+import { type KeyLimits, serverLimits } from './key-limits.ts';
 import type { Role } from './roles.ts';
 import { everything, nothing, type Scopes } from './scopes.ts';
 
@@ -18,6 +19,8 @@ export interface Principal {
   workerIds: readonly string[];
   /** An observer sees payloads, results and errors only with this right. */
   seesPayloads: boolean;
+  /** How much it may ask for, where that is not as the server's settings say. */
+  limits: KeyLimits;
   /**
    * Identifies the holder of a lease beyond the life of one credential: the lineage of a key, which rotation
    * keeps. Null without authentication: then leases have no holder.
@@ -35,6 +38,7 @@ export const anonymous: Principal = {
   scopes: nothing,
   workerIds: [],
   seesPayloads: false,
+  limits: serverLimits,
   holder: null,
   expiresAtMs: 0,
 };
@@ -48,6 +52,7 @@ export const localPrincipal: Principal = {
   scopes: everything,
   workerIds: ['*'],
   seesPayloads: true,
+  limits: serverLimits,
   holder: null,
   expiresAtMs: null,
 };

@@ -42,6 +42,8 @@ const grants = {
   'system.read': { observer: 'all', operator: 'all', admin: 'all' },
   'keys.manage': { admin: 'scope' },
   'audit.read': { admin: 'all' },
+  'quotas.read': { observer: 'all', operator: 'all', admin: 'all' },
+  'quotas.set': { admin: 'all' },
 } as const satisfies Record<string, Grants>;
 
 export type Permission = keyof typeof grants;

@@ -36,6 +36,21 @@ export const ScopesSchema = Type.Object(
   { description: 'What the key reaches. `*` alone is everything, and an absent list nothing.' },
 );
 
+const most = (maximum: number, description: string) =>
+  optional(Type.Integer({ minimum: 0, maximum, description }));
+
+export const LimitsSchema = Type.Object(
+  {
+    submit_per_s: most(1_000_000_000, 'Jobs a second that it may submit, cancel and retry.'),
+    read_per_s: most(1_000_000_000, 'Calls and rows a second that it may read.'),
+    burst_s: optional(
+      Type.Integer({ minimum: 1, maximum: 3_600, description: 'Seconds of its rate in one burst.' }),
+    ),
+    max_streams: most(1_000_000, 'Streams that it may keep open.'),
+  },
+  { description: "Limits on each server, in place of the server's settings; 0 is no limit." },
+);
+
 export const CreateKey = Type.Object({
   name: Type.String({
     minLength: 1,
@@ -55,6 +70,7 @@ export const CreateKey = Type.Object({
     ),
   ),
   sees_payloads: optional(Type.Boolean({ description: 'An observer sees payloads, results and errors.' })),
+  limits: optional(LimitsSchema),
   note: optional(Type.String({ maxLength: limits.noteChars, description: 'For people.' })),
   expires_in_days: optional(
     Type.Integer({ minimum: 1, maximum: 3_650, description: 'When the key expires; 90 days by default.' }),

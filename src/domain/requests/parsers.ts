@@ -8,6 +8,7 @@ import {
   ReleaseFiles,
   WatchFiles,
 } from './files.ts';
+import { SetQuota } from './quotas.ts';
 import {
   AcquireLease,
   ClaimJobs,
@@ -48,6 +49,7 @@ export const parse = {
   releaseLease: parser(ReleaseLease),
   listLeases: parser(ListLeases),
   setCapacity: parser(SetCapacity),
+  setQuota: parser(SetQuota),
   listCapacityChanges: parser(ListCapacityChanges),
   getSnapshot: parser(GetSnapshot),
   getTimeseries: parser(GetTimeseries),

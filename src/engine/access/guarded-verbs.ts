@@ -89,7 +89,7 @@ const shownResult = (principal: Principal, found: JobWithResult): JobWithResult 
 };
 
 export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
-  const { jobs, leases, files, capacity, stats, keys, queue, workers } = verbs;
+  const { jobs, leases, files, capacity, stats, keys, quotas, queue, workers } = verbs;
 
   /** Throws as if the job did not exist, unless the scopes reach it. */
   const requireJob = async (jobId: string, caller: Caller): Promise<void> => {
@@ -289,6 +289,7 @@ export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
       },
     },
     keys,
+    quotas,
     queue,
     workers,
   };

@@ -1,5 +1,6 @@
 /** Turns requests about keys into what the key service takes. */
 import type { KeyDraft } from '../../domain/access/key.ts';
+import type { KeyLimits } from '../../domain/access/key-limits.ts';
 import { type Scopes, scopeKinds } from '../../domain/access/scopes.ts';
 import { invalid, printable } from '../../domain/errors.ts';
 import { limits } from '../../domain/limits.ts';
@@ -20,10 +21,18 @@ export function keyDraftOf(command: CreateKey, nowMs: number): KeyDraft {
     // An administrator manages keys of every worker, so it may act as each of them.
     workerIds: command.worker_ids ?? [command.roles.includes('admin') ? '*' : `${command.name}*`],
     seesPayloads: command.sees_payloads ?? false,
+    limits: limitsOf(command.limits ?? {}),
     note: command.note ?? null,
     expiresAtMs: days === null ? null : nowMs + days * dayMs,
   };
 }
+
+const limitsOf = (given: NonNullable<CreateKey['limits']>): KeyLimits => ({
+  submitPerS: given.submit_per_s ?? null,
+  readPerS: given.read_per_s ?? null,
+  burstS: given.burst_s ?? null,
+  maxStreams: given.max_streams ?? null,
+});
 
 export const scopesOf = (given: NonNullable<CreateKey['scopes']>): Scopes =>
   Object.fromEntries(scopeKinds.map((kind) => [kind, given[kind] ?? []])) as unknown as Scopes;

@@ -201,6 +201,7 @@ const principalOf = (key: Key): Principal => ({
   scopes: key.scopes,
   workerIds: key.workerIds,
   seesPayloads: key.seesPayloads,
+  limits: key.limits,
   holder: key.lineage,
   expiresAtMs: key.expiresAtMs,
 });

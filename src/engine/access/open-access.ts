@@ -1,5 +1,6 @@
 /** Builds what the server needs to know its callers, as configured. */
 import { open } from 'node:fs/promises';
+import { serverLimits } from '../../domain/access/key-limits.ts';
 import { localPrincipal } from '../../domain/access/principal.ts';
 import { everything } from '../../domain/access/scopes.ts';
 import type { Log } from '../../lib/log.ts';
@@ -99,6 +100,7 @@ async function writeAdminKey(database: Database, path: string): Promise<void> {
         scopes: everything,
         workerIds: ['*'],
         seesPayloads: true,
+        limits: serverLimits,
         note: 'written by the first server',
         expiresAtMs: null,
       },

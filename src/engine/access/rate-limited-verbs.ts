@@ -46,7 +46,7 @@ export function rateLimited(verbs: Verbs, limiter: RateLimiter): Verbs {
   const administers = counted('admin');
   const rows = { after: ({ items }: { items: readonly unknown[] }) => items.length };
 
-  const { jobs, leases, files, capacity, stats, keys, queue, workers } = verbs;
+  const { jobs, leases, files, capacity, stats, keys, quotas, queue, workers } = verbs;
   return {
     jobs: {
       ...jobs,
@@ -97,6 +97,7 @@ export function rateLimited(verbs: Verbs, limiter: RateLimiter): Verbs {
       revoke: administers(keys.revoke),
       audit: administers(keys.audit),
     },
+    quotas: { set: administers(quotas.set), list: administers(quotas.list) },
     queue: { get: reads(queue.get) },
     workers: { ...workers, list: reads(workers.list) },
   };

@@ -52,7 +52,7 @@ export class RateLimiter {
 
   /** Takes the items, or throws `rate_limited` with the time after which they are admitted. */
   take(principal: Principal, bucket: RateBucket, items: number): void {
-    const rate = this.#rateOf(bucket);
+    const rate = this.#rateOf(principal, bucket);
     if (!rate || items === 0) return;
     const now = this.#nowMs();
     const buckets = this.#bucketsOf(principal);
@@ -68,16 +68,18 @@ export class RateLimiter {
 
   /** Counts items that are known only after the call. They are never refused, and delay the next ones. */
   add(principal: Principal, bucket: RateBucket, items: number): void {
-    const rate = this.#rateOf(bucket);
+    const rate = this.#rateOf(principal, bucket);
     if (!rate || items <= 0) return;
     const buckets = this.#bucketsOf(principal);
     buckets[bucket] = charge(buckets[bucket], this.#nowMs(), items, rate);
   }
 
-  #rateOf(bucket: RateBucket): Rate | undefined {
+  #rateOf({ limits }: Principal, bucket: RateBucket): Rate | undefined {
     const { rateSubmit, rateRead, rateBurstS } = this.#settings;
-    const perS = bucket === 'submit' ? rateSubmit : bucket === 'read' ? rateRead : adminPerS;
-    return rateOf(perS, rateBurstS);
+    const burstS = limits.burstS ?? rateBurstS;
+    if (bucket === 'submit') return rateOf(limits.submitPerS ?? rateSubmit, burstS);
+    if (bucket === 'read') return rateOf(limits.readPerS ?? rateRead, burstS);
+    return rateOf(adminPerS, rateBurstS);
   }
 
   #bucketsOf({ kind, id, holder }: Principal): Record<RateBucket, number> {

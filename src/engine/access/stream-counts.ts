@@ -10,20 +10,21 @@ export class StreamCounts {
   readonly #max: number;
   readonly #open = new Map<string, number>();
 
-  /** `max` streams for each credential; 0 is no limit. */
+  /** `max` streams for each credential without a limit of its own; 0 is no limit. */
   constructor(max: number) {
     this.#max = max;
   }
 
   /** Counts a stream until the returned function is called. Throws `quota_exceeded` beyond the limit. */
-  open({ kind, id, holder }: Principal): () => void {
+  open({ kind, id, holder, limits }: Principal): () => void {
     const name = holder ?? `${kind} ${id}`;
     const used = this.#open.get(name) ?? 0;
-    if (this.#max > 0 && used >= this.#max)
+    const max = limits.maxStreams ?? this.#max;
+    if (max > 0 && used >= max)
       throw new DomainError(
         'quota_exceeded',
-        `max_streams: ${used} of ${this.#max} streams of the credential are open on this server`,
-        { quota: { name: 'max_streams', subject: `credential:${id}`, limit: this.#max, used } },
+        `max_streams: ${used} of ${max} streams of the credential are open on this server`,
+        { quota: { name: 'max_streams', subject: `credential:${id}`, limit: max, used } },
       );
     this.#open.set(name, used + 1);
     let isOpen = true;

@@ -8,6 +8,7 @@ import type { FileReaper } from '../files/file-reaper.ts';
 import type { WatchLimiter } from '../jobs/watch-limiter.ts';
 import type { LeaseSubscriptions } from '../leases/lease-subscriptions.ts';
 import type { OutageMonitor } from '../maintenance/outage-monitor.ts';
+import type { QuotaBook } from '../quotas/quota-book.ts';
 import type { Notifier } from '../wakeups/notifier.ts';
 import type { KnownWorkers } from '../workers/known-workers.ts';
 import type { CommitPublisher, CommitPublisherOptions } from './commit-publisher.ts';
@@ -43,6 +44,7 @@ export interface EngineSettings {
   rateRead: number;
   rateBurstS: number;
   retentionAuditDays: number;
+  authRefreshS: number;
 }
 
 /**
@@ -63,6 +65,7 @@ export interface EngineContext {
   workers: KnownWorkers;
   transport: Omit<Transport, keyof CommitPublisherOptions['transport']>;
   metrics: Metrics;
+  quotaBook: Pick<QuotaBook, 'isEmpty' | 'of'>;
 }
 
 /** Maximum calls that wait for one kind of batch. Beyond it the server refuses calls as overloaded. */

@@ -30,6 +30,7 @@ import {
   waitingMax,
 } from '../context/engine-context.ts';
 import { LaneCache } from '../queue/lane-cache.ts';
+import { overQuota } from '../quotas/over-quota.ts';
 
 /** A validated submission, ready to be written. */
 export interface Draft extends NewJob {
@@ -156,6 +157,38 @@ export class Submitter {
     signal: AbortSignal | undefined,
   ): Promise<(readonly (Submitted | DomainError)[])[]> {
     const drafts = calls.length === 1 ? (calls[0] as readonly Draft[]) : calls.flat();
+    const answers = await this.#submitWithin(drafts, signal);
+    return splitByLength(
+      answers,
+      calls.map(({ length }) => length),
+    );
+  }
+
+  /** Submits what the quotas of its tenants allow. */
+  async #submitWithin(
+    drafts: readonly Draft[],
+    signal: AbortSignal | undefined,
+  ): Promise<readonly (Submitted | DomainError)[]> {
+    const { database, quotaBook } = this.#context;
+    const refused = quotaBook.isEmpty ? undefined : await overQuota(database, quotaBook, drafts, signal);
+    if (!refused || refused.size === 0) return this.#submit(drafts, signal);
+    // A submission that is repeated is answered as before, whatever the quota says now.
+    const named = [...refused.keys()].filter(({ clientRequestId }) => clientRequestId !== null);
+    const first = await this.#firstJobs(named, signal);
+    const admitted = drafts.filter((one) => !refused.has(one) || first.has(keyOf(one)));
+    const answers = (admitted.length > 0 ? await this.#submit(admitted, signal) : []).values();
+    const isAdmitted = new Set(admitted);
+    return drafts.map((one) =>
+      isAdmitted.has(one)
+        ? (answers.next().value as Submitted | DomainError)
+        : (refused.get(one) as DomainError),
+    );
+  }
+
+  async #submit(
+    drafts: readonly Draft[],
+    signal: AbortSignal | undefined,
+  ): Promise<readonly (Submitted | DomainError)[]> {
     const { database, publisher } = this.#context;
     const { createdAtMs, jobIds } = await this.#write(drafts, signal);
     const duplicates = drafts.filter((_, i) => jobIds[i] === null);
@@ -179,18 +212,14 @@ export class Submitter {
     if (first.size > 0) await database.awaitStandby(signal);
     // If the pruner has deleted the first job since, its key is free.
     const freed = duplicates.filter((one) => !first.has(keyOf(one)));
-    const [again = []] = freed.length > 0 ? await this.#flush([freed], signal) : [];
+    const again = freed.length > 0 ? await this.#submit(freed, signal) : [];
     const answersOfFreed = again.values();
-    const answers = drafts.map((one, i) => {
+    return drafts.map((one, i) => {
       const jobId = jobIds[i] ?? null;
       if (jobId !== null) return { jobId, createdAtMs, existing: false };
       const job = first.get(keyOf(one));
       return job ? duplicate(one, job) : (answersOfFreed.next().value as Submitted | DomainError);
     });
-    return splitByLength(
-      answers,
-      calls.map(({ length }) => length),
-    );
   }
 
   /**

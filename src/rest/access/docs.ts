@@ -13,6 +13,7 @@ const key = {
   scopes,
   worker_ids: ['render-worker*'],
   sees_payloads: false,
+  limits: { submit_per_s: 500, read_per_s: null, burst_s: null, max_streams: 20 },
   note: null,
   created_at: '2026-11-19T08:00:00.000Z',
   created_by: 'ops',

@@ -23,6 +23,17 @@ const rolesBody = list(oneOf(roles, 'A role.'), 'What it may do.');
 const workerIds = list(pattern, 'The workers and file owners that it may act as.');
 const expiresAt = orNull(time('When it expires; null where it does not.'));
 
+const LimitsBody = entity(
+  'KeyLimits',
+  "Limits of the key on each server. Null is the server's setting, and 0 is no limit.",
+  {
+    submit_per_s: orNull(whole('Jobs a second that it may submit, cancel and retry.')),
+    read_per_s: orNull(whole('Calls and rows a second that it may read.')),
+    burst_s: orNull(whole('Seconds of its rate in one burst.')),
+    max_streams: orNull(whole('Streams that it may keep open.')),
+  },
+);
+
 export const KeyBody = entity('Key', 'A key without its secret.', {
   key_id: word('Identifies the key; it is the first part of its text.'),
   name: word('What people call it.'),
@@ -30,6 +41,7 @@ export const KeyBody = entity('Key', 'A key without its secret.', {
   scopes: ScopesBody,
   worker_ids: workerIds,
   sees_payloads: flag('An observer sees payloads, results and errors.'),
+  limits: LimitsBody,
   note: orNull(word('For people.')),
   created_at: time('When it was created.'),
   created_by: word('The principal that created it.'),
@@ -98,6 +110,12 @@ export const keyBody = (key: Key): Static<typeof KeyBody> => ({
   scopes: scopesBody(key.scopes),
   worker_ids: [...key.workerIds],
   sees_payloads: key.seesPayloads,
+  limits: {
+    submit_per_s: key.limits.submitPerS,
+    read_per_s: key.limits.readPerS,
+    burst_s: key.limits.burstS,
+    max_streams: key.limits.maxStreams,
+  },
   note: key.note,
   created_at: new Date(key.createdAtMs).toISOString(),
   created_by: key.createdBy,

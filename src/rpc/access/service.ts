@@ -2,6 +2,7 @@ import { create } from '@bufbuild/protobuf';
 import {
   type AuditEvent as AuditEventMessage,
   AuditEventSchema,
+  KeyLimitsSchema,
   type Key as KeyMessage,
   KeySchema,
   type KeysService,
@@ -9,6 +10,7 @@ import {
 } from '../../../gen/leasehold/v1/keys_pb.js';
 import type { AuditEvent } from '../../domain/access/audit.ts';
 import type { Key } from '../../domain/access/key.ts';
+import type { KeyLimits } from '../../domain/access/key-limits.ts';
 import { permissions, reachOf } from '../../domain/access/roles.ts';
 import type { Scopes } from '../../domain/access/scopes.ts';
 import { parse } from '../../domain/requests/parsers.ts';
@@ -32,6 +34,12 @@ export function keysImplementation({ keys }: Engine): Implementation<typeof Keys
         },
         worker_ids: request.workerIds.length === 0 ? undefined : request.workerIds,
         sees_payloads: request.seesPayloads,
+        limits: request.limits && {
+          submit_per_s: request.limits.submitPerS,
+          read_per_s: request.limits.readPerS,
+          burst_s: request.limits.burstS,
+          max_streams: request.limits.maxStreams,
+        },
         note: request.note === '' ? undefined : request.note,
         expires_in_days: request.expiresInDays === 0 ? undefined : request.expiresInDays,
         never_expires: request.neverExpires,
@@ -97,6 +105,11 @@ const scopesMessage = ({ addon_ids, streams, job_types, repositories }: Scopes) 
     repositories: [...repositories],
   });
 
+const limitsMessage = (limits: KeyLimits) => {
+  const own = Object.entries(limits).filter(([, value]) => value !== null);
+  return create(KeyLimitsSchema, Object.fromEntries(own) as Partial<Record<keyof KeyLimits, number>>);
+};
+
 const keyMessage = (key: Key): KeyMessage =>
   create(KeySchema, {
     keyId: key.keyId,
@@ -105,6 +118,7 @@ const keyMessage = (key: Key): KeyMessage =>
     scopes: scopesMessage(key.scopes),
     workerIds: [...key.workerIds],
     seesPayloads: key.seesPayloads,
+    limits: limitsMessage(key.limits),
     note: key.note ?? '',
     createdAt: timestamp(key.createdAtMs),
     createdBy: key.createdBy,

@@ -20,6 +20,7 @@ import { LanesOfCrowds } from './v0.2/0019-lanes-of-crowds.ts';
 import { Access } from './v0.2/0020-access.ts';
 import { Holders } from './v0.2/0021-holders.ts';
 import { Audit } from './v0.2/0022-audit.ts';
+import { Quotas } from './v0.2/0023-quotas.ts';
 
 export interface SchemaMigration extends MigrationObject {
   oldestWriter: string;
@@ -52,4 +53,5 @@ export const migrations: readonly SchemaMigration[] = [
   { name: '0020-access', class: Access, oldestWriter: '0.2.0' },
   { name: '0021-holders', class: Holders, oldestWriter: '0.2.0' },
   { name: '0022-audit', class: Audit, oldestWriter: '0.2.0' },
+  { name: '0023-quotas', class: Quotas, oldestWriter: '0.2.0' },
 ];

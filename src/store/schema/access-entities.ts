@@ -29,6 +29,8 @@ export const ApiKey = defineEntity({
     revoked_by: p.text().nullable(),
     last_used_at: p.datetime().nullable(),
     last_used_from: p.text().nullable(),
+    /** Limits of this key, in place of those of the server. */
+    limits: p.json<Record<string, number>>().nullable(),
   },
 });
 
@@ -73,4 +75,18 @@ export const AuditEventRow = defineEntity({
   },
 });
 
-export const accessEntities = [ApiKey, AuthState, AuditEventRow];
+/** What a tenant may use at most; null is no limit. */
+export const TenantQuota = defineEntity({
+  name: 'TenantQuota',
+  tableName: 'tenant_quotas',
+  properties: {
+    addon_id: p.text().primary(),
+    max_units: p.bigint('string').nullable(),
+    max_queued: p.bigint('string').nullable(),
+    max_payload_bytes: p.integer().nullable(),
+    updated_at: p.datetime(),
+    updated_by: p.text(),
+  },
+});
+
+export const accessEntities = [ApiKey, AuthState, AuditEventRow, TenantQuota];

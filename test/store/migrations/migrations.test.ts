@@ -32,6 +32,7 @@ const checksums: Record<string, string> = {
   '0020-access': '6bacd0233b5924e8',
   '0021-holders': '2301c77498fc83ef',
   '0022-audit': '62e04b5eaf4fb1df',
+  '0023-quotas': 'c3ab1aea2be39c95',
 };
 
 type Steps = Pick<Migration, 'up' | 'down' | 'getQueries' | 'reset'>;

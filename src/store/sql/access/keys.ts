@@ -1,6 +1,7 @@
 /** Keys, and the revision that every change of a key raises. Changes run in a transaction. */
 import { type InferEntity, raw } from '@mikro-orm/core';
 import type { Key, KeyDraft } from '../../../domain/access/key.ts';
+import { type KeyLimits, serverLimits } from '../../../domain/access/key-limits.ts';
 import type { Role } from '../../../domain/access/roles.ts';
 import { type Scopes, scopeKinds } from '../../../domain/access/scopes.ts';
 import { type EntitySql, timeMs } from '../../connection/sql.ts';
@@ -22,6 +23,7 @@ const keyOf = (row: Row): StoredKey => ({
   scopes: Object.fromEntries(scopeKinds.map((kind) => [kind, row.scopes[kind] ?? []])) as unknown as Scopes,
   workerIds: row.worker_ids,
   seesPayloads: row.sees_payloads,
+  limits: { ...serverLimits, ...row.limits },
   note: row.note ?? null,
   createdAtMs: timeMs(row.created_at),
   createdBy: row.created_by,
@@ -35,6 +37,12 @@ const keyOf = (row: Row): StoredKey => ({
   previousHash: row.previous_hash ?? null,
 });
 
+/** Only the limits that the key has; null if it has none. */
+const storedLimits = (limits: KeyLimits): Record<string, number> | null => {
+  const own = Object.entries(limits).filter((entry): entry is [string, number] => entry[1] !== null);
+  return own.length === 0 ? null : Object.fromEntries(own);
+};
+
 const now = () => raw('clock_timestamp()');
 
 export async function readRevision(sql: EntitySql): Promise<string> {
@@ -43,7 +51,8 @@ export async function readRevision(sql: EntitySql): Promise<string> {
   return state.revision;
 }
 
-async function raiseRevision(sql: EntitySql): Promise<void> {
+/** Tells servers to read the keys and the quotas again. */
+export async function raiseRevision(sql: EntitySql): Promise<void> {
   await sql.em().nativeUpdate(AuthState, { auth_state_id: 1 }, { revision: raw('revision + 1') });
 }
 
@@ -70,6 +79,7 @@ export async function insertKey(
     scopes: { ...draft.scopes } as unknown as Record<string, string[]>,
     worker_ids: [...draft.workerIds],
     sees_payloads: draft.seesPayloads,
+    limits: storedLimits(draft.limits),
     secret_hash: draft.secretHash,
     note: draft.note,
     created_at: now(),
