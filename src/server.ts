@@ -22,10 +22,12 @@ import type { Log } from './lib/log.ts';
 import { TlsFiles } from './lib/net/tls-files.ts';
 import { type Posture, postureOf } from './posture.ts';
 import { accessRoutes } from './rest/access/routes.ts';
+import { sessionRoutes } from './rest/access/session-routes.ts';
 import { doctorRoutes } from './rest/doctor/routes.ts';
 import { explainRoutes } from './rest/explain/routes.ts';
 import { fileRoutes } from './rest/files/routes.ts';
 import { HttpServer } from './rest/http/server.ts';
+import { SessionCookies } from './rest/http/session-cookies.ts';
 import { queueRoutes } from './rest/jobs/routes.ts';
 import { queueLeaseRoutes } from './rest/leases/routes.ts';
 import { queueViewRoutes } from './rest/queue/routes.ts';
@@ -182,6 +184,7 @@ export async function startServer(
       ...fileRoutes(engine),
       ...accessRoutes(engine),
       ...quotaRoutes(engine),
+      ...sessionRoutes(access.sessions, new SessionCookies(tls !== undefined)),
     ]),
     connect: createConnectHandler({
       bindings,

@@ -49,6 +49,7 @@ const badValues: Record<string, readonly string[]> = {
   LEASEHOLD_RATE_BURST_S: [...numbers, '3601'],
   LEASEHOLD_RATE_ANONYMOUS: [...numbers.filter((text) => !/^\d+$/.test(text)), '1000000001'],
   LEASEHOLD_MAX_STREAMS_PER_KEY: [...numbers.filter((text) => text !== '0'), '1000001'],
+  LEASEHOLD_SESSION_TTL_S: [...numbers, '59', '604801'],
   LEASEHOLD_ADMIN_KEY_FILE: ['a\0b'],
   LEASEHOLD_TLS_CERT_FILE: ['a\0b'],
   LEASEHOLD_TLS_KEY_FILE: ['a\0b'],

@@ -162,8 +162,9 @@
     const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
     const parts = ['curl'];
     if (method === 'put') parts.push('-X PUT');
+    if (method === 'delete') parts.push('-X DELETE');
     parts.push(quoted(`${location.origin}${path}`));
-    if (method !== 'get' && !body) parts.push('-X POST');
+    if (method === 'post' && !body) parts.push('-X POST');
     if (body) parts.push("-H 'content-type: application/json'", '-d', quoted(JSON.stringify(body)));
     return parts.join(' ');
   }

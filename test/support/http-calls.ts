@@ -55,9 +55,35 @@ export interface PageHost {
 
 /** Serves an empty page at every path of 127.0.0.1, for a browser that needs an origin. */
 export async function startPages(): Promise<PageHost> {
-  const server: Server = createServer((_, response) => {
+  const server = createServer((_, response) => {
     response.writeHead(200, { 'content-type': 'text/html' }).end('<!doctype html><title>page</title>');
   });
+  return listening(server);
+}
+
+export interface Recorder extends PageHost {
+  /** All requests that were answered, in the order of their answers. */
+  seen: { method: string; path: string; headers: IncomingHttpHeaders; status: number }[];
+}
+
+/** A port in front of a server that notes what a browser sends, which the browser does not tell in full. */
+export async function startRecorder(target: string): Promise<Recorder> {
+  const seen: Recorder['seen'] = [];
+  const server = createServer((incoming, response) => {
+    const { method = '', url: path = '', headers } = incoming;
+    const onward = request(`${target}${path}`, { method, headers }, (answer) => {
+      const status = answer.statusCode ?? 0;
+      seen.push({ method, path, headers, status });
+      response.writeHead(status, answer.headers);
+      answer.pipe(response);
+    });
+    onward.on('error', () => response.destroy());
+    incoming.pipe(onward);
+  });
+  return { ...(await listening(server)), seen };
+}
+
+async function listening(server: Server): Promise<PageHost> {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   return {

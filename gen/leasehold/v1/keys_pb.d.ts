@@ -623,8 +623,9 @@ export declare type AuditEvent = Message<"leasehold.v1.AuditEvent"> & {
   peer: string;
 
   /**
-   * `keys.create`, `keys.rotate`, `keys.revoke`, `keys.new_address`, `capacity.set`, `files.instruct`, `jobs.retry`,
-   * `jobs.retry_dead_letters`, `jobs.cancel`, `server.start_insecure`, `access.unauthenticated`, `access.denied`.
+   * `keys.create`, `keys.rotate`, `keys.revoke`, `keys.new_address`, `session.login`, `session.logout`,
+   * `capacity.set`, `files.instruct`, `jobs.retry`, `jobs.retry_dead_letters`, `jobs.cancel`, `server.start_insecure`,
+   * `access.unauthenticated`, `access.denied`.
    *
    * @generated from field: string action = 8;
    */

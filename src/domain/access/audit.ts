@@ -8,6 +8,8 @@ export const auditActions = {
   'keys.new_address': 'a key was used from an address for the first time',
   'quotas.set': 'the quota of a tenant was set',
   'quotas.unset': 'the quota of a tenant was removed',
+  'session.login': 'a browser exchanged a credential for a session',
+  'session.logout': 'a browser ended its session',
   'capacity.set': 'the capacity was changed',
   'files.instruct': 'an operator decided a halted contention',
   'jobs.retry': 'a job was retried',

@@ -120,6 +120,9 @@ export const routeAccess: Readonly<Record<string, Access>> = {
   'GET /api/access/audit': 'audit.read',
   'GET /api/access/quotas': 'quotas.read',
   'PUT /api/access/quotas': 'quotas.set',
+  'POST /api/access/session': 'open',
+  'GET /api/access/session': 'any',
+  'DELETE /api/access/session': 'any',
 };
 
 /** What is not listed is for administrators alone. */

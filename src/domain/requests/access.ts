@@ -90,6 +90,10 @@ export const RotateKey = Type.Object({
 
 export const RevokeKey = Type.Object({});
 
+export const BeginSession = Type.Object({
+  key: Type.String({ minLength: 1, maxLength: 200, description: 'The text of a key.' }),
+});
+
 export const ListAudit = Type.Object({
   since: optional(
     Type.String({ format: 'date-time', maxLength: 40, description: 'Only events since then.' }),

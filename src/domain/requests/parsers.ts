@@ -1,4 +1,4 @@
-import { CreateKey, ListAudit, RotateKey } from './access.ts';
+import { BeginSession, CreateKey, ListAudit, RotateKey } from './access.ts';
 import {
   AcquireFiles,
   InstructBlocker,
@@ -70,6 +70,7 @@ export const parse = {
   listBlockers: parser(ListBlockers),
   instructBlocker: parser(InstructBlocker),
   watchFiles: parser(WatchFiles),
+  beginSession: parser(BeginSession),
   createKey: parser(CreateKey),
   rotateKey: parser(RotateKey),
   listAudit: parser(ListAudit),

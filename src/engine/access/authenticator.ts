@@ -13,12 +13,15 @@ import { createLog, type Log } from '../../lib/log.ts';
 import { noRefusals, type Refusals, UnauthenticatedError } from './audit/refusals.ts';
 import type { FailedAttempts } from './failed-attempts.ts';
 import type { KeyRefusal, KeyRing } from './key-ring.ts';
+import type { Sessions } from './sessions.ts';
 import type { StreamCounts } from './stream-counts.ts';
 
 /** What a call carries of its caller. */
 export interface Credentials {
   /** The header `authorization`. */
   authorization: string | undefined;
+  /** The id of a session, from the cookie of a request of the server's own pages. */
+  session?: string | undefined;
   peer: string;
 }
 
@@ -30,6 +33,7 @@ export interface TokenVerifier {
 export interface AuthenticatorOptions {
   keys: KeyRing | undefined;
   tokens: TokenVerifier | undefined;
+  sessions?: Sessions | undefined;
   /** Limits calls without a valid credential; without it they are not limited. */
   failedAttempts?: FailedAttempts | undefined;
   /** Limits the open streams of a credential; without it they are not limited. */
@@ -48,6 +52,7 @@ interface Follower {
 export class Authenticator {
   readonly #keys: KeyRing | undefined;
   readonly #tokens: TokenVerifier | undefined;
+  readonly #sessions: Sessions | undefined;
   readonly #failedAttempts: FailedAttempts | undefined;
   readonly #streamCounts: StreamCounts | undefined;
   readonly log: Log;
@@ -57,6 +62,7 @@ export class Authenticator {
   constructor({
     keys,
     tokens,
+    sessions,
     failedAttempts,
     streamCounts,
     refusals = noRefusals,
@@ -64,11 +70,13 @@ export class Authenticator {
   }: AuthenticatorOptions) {
     this.#keys = keys;
     this.#tokens = tokens;
+    this.#sessions = sessions;
     this.#failedAttempts = failedAttempts;
     this.#streamCounts = streamCounts;
     this.log = log;
     this.refusals = refusals;
     keys?.onRound(() => this.#endFollowers());
+    sessions?.onRound(() => this.#endFollowers());
   }
 
   /** Whether calls need a credential. */
@@ -94,20 +102,24 @@ export class Authenticator {
   #endFollowers(): void {
     const now = Date.now();
     for (const follower of this.#followers) {
-      const { kind, expiresAtMs } = follower.principal;
-      const isInForce =
-        kind === 'key'
-          ? (this.#keys?.isInForce(follower.principal) ?? false)
-          : expiresAtMs === null || expiresAtMs > now;
-      if (isInForce) continue;
+      if (this.#isInForce(follower.principal, now)) continue;
       this.#followers.delete(follower);
       follower.end(new UnauthenticatedError('no longer in force'));
     }
   }
 
-  /** Throws `unauthenticated`, at once or with the promise. */
-  authenticate({ authorization, peer }: Credentials): Principal | Promise<Principal> {
+  #isInForce(principal: Principal, now: number): boolean {
+    const { kind, expiresAtMs } = principal;
+    if (kind === 'key') return this.#keys?.isInForce(principal) ?? false;
+    if (kind === 'session') return this.#sessions?.isInForce(principal) ?? false;
+    return expiresAtMs === null || expiresAtMs > now;
+  }
+
+  /** Throws `unauthenticated`, at once or with the promise. A bearer counts before a session. */
+  authenticate({ authorization, session, peer }: Credentials): Principal | Promise<Principal> {
     if (!this.isOn) return localPrincipal;
+    if (authorization === undefined && session !== undefined && this.#sessions)
+      return this.#bySession(this.#sessions.find(session), peer);
     const token = bearerIn(authorization);
     if (token === undefined) throw this.#refuse(peer, authorization === undefined ? 'missing' : 'no bearer');
     if (this.#keys && (token.startsWith('lhk_') || !this.#tokens)) {
@@ -121,6 +133,12 @@ export class Authenticator {
     return verified.catch((error: unknown) => {
       throw this.#refuse(peer, error instanceof Error ? error.name : 'refused');
     });
+  }
+
+  #bySession(found: ReturnType<Sessions['find']>, peer: string): Principal | Promise<Principal> {
+    if (found instanceof Promise) return found.then((loaded) => this.#bySession(loaded, peer));
+    if (typeof found === 'string') throw this.#refuse(peer, found);
+    return found;
   }
 
   #refuse(peer: string, reason: string, keyId: string | null = null): DomainError {

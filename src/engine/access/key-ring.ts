@@ -129,6 +129,12 @@ export class KeyRing implements Service {
     return found.principal;
   }
 
+  /** The principal of a key that counts. */
+  find(keyId: string): Principal | undefined {
+    const entry = this.#entries.get(keyId);
+    return entry && isInForce(entry.key, this.#nowMs()) ? entry.principal : undefined;
+  }
+
   /** Whether a principal that came with a key still counts. */
   isInForce({ id, expiresAtMs }: Principal): boolean {
     const entry = this.#entries.get(id);

@@ -10,11 +10,13 @@ import { Authenticator } from './authenticator.ts';
 import { FailedAttempts } from './failed-attempts.ts';
 import { KeyRing } from './key-ring.ts';
 import { KeyService } from './key-service.ts';
+import { Sessions } from './sessions.ts';
 import { StreamCounts } from './stream-counts.ts';
 
 export interface AccessSettings {
   auth: readonly 'keys'[];
   authRefreshS: number;
+  sessionTtlS: number;
   adminKeyFile: string | undefined;
   rateAnonymous: number;
   rateBurstS: number;
@@ -25,6 +27,8 @@ export interface AccessParts {
   authenticator: Authenticator;
   keyRing: KeyRing | undefined;
   audit: AuditQueue;
+  /** The sessions of browsers; undefined without authentication. */
+  sessions: Sessions | undefined;
   start(): void;
   stop(): Promise<void>;
 }
@@ -34,13 +38,14 @@ export async function openAccess(
   database: Database,
   log: Log,
 ): Promise<AccessParts> {
-  const { auth, authRefreshS, adminKeyFile } = settings;
+  const { auth, authRefreshS, sessionTtlS, adminKeyFile } = settings;
   const audit = new AuditQueue({ database, log });
   if (!auth.includes('keys'))
     return {
       authenticator: new Authenticator({ keys: undefined, tokens: undefined, log }),
       keyRing: undefined,
       audit,
+      sessions: undefined,
       start: () => {},
       stop: async () => {},
     };
@@ -60,10 +65,13 @@ export async function openAccess(
       'LEASEHOLD_AUTH is keys, and there is no key: ' +
         'run `leasehold keys create --local`, or set LEASEHOLD_ADMIN_KEY_FILE',
     );
+  const refreshMs = authRefreshS * 1_000;
+  const sessions = new Sessions({ database, keys: keyRing, ttlMs: sessionTtlS * 1_000, refreshMs, log });
   return {
     authenticator: new Authenticator({
       keys: keyRing,
       tokens: undefined,
+      sessions,
       failedAttempts: new FailedAttempts(settings.rateAnonymous, settings.rateBurstS),
       streamCounts: new StreamCounts(settings.maxStreamsPerKey),
       refusals: audit,
@@ -71,12 +79,14 @@ export async function openAccess(
     }),
     keyRing,
     audit,
+    sessions,
     start: () => {
       keyRing.start();
+      sessions.start();
       audit.start();
     },
     stop: async () => {
-      await keyRing.stop();
+      await Promise.all([keyRing.stop(), sessions.stop()]);
       await audit.stop();
     },
   };

@@ -55,7 +55,7 @@ export function send(request: IncomingMessage, response: ServerResponse, answer:
 
 interface Answer {
   status: number;
-  headers: Record<string, string>;
+  headers: ResponseHeaders;
   text: string | Buffer;
 }
 
@@ -149,5 +149,8 @@ export interface RestResponse {
   status: number;
   /** Sent as JSON, or unchanged if it is text; no body if absent. */
   body?: unknown;
-  headers?: Record<string, string>;
+  headers?: ResponseHeaders;
 }
+
+/** A list is sent as several headers. */
+type ResponseHeaders = Record<string, string | string[]>;

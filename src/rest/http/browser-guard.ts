@@ -98,7 +98,7 @@ const isWildcard = (host: string): boolean => host.startsWith('*.');
  * The name in `name:port`, in lower case, without the brackets of an IPv6 address and the final dot of a
  * rooted name.
  */
-function nameIn(host: string): string | undefined {
+export function nameIn(host: string): string | undefined {
   const [, address, name] = /^(?:\[([0-9a-f:.]+)\]|([\w.-]+?)\.?)(?::\d{0,5})?$/i.exec(host) ?? [];
   if (address !== undefined && isIP(address) !== 6) return undefined;
   return (address ?? name)?.toLowerCase();
@@ -119,6 +119,17 @@ export function checkOrigin(headers: IncomingHttpHeaders, host: string): void {
   throw new DomainError('origin_not_allowed', `a web page of ${page} must not write here`, {
     field: 'origin',
   });
+}
+
+/**
+ * Whether a page of the server's own origin made the browser send the request. Only a browser proves that, so
+ * a request of another program is none.
+ */
+export function isSameOrigin(headers: IncomingHttpHeaders): boolean {
+  const { host, origin } = headers;
+  const site = headers['sec-fetch-site'];
+  if (site !== undefined) return site === 'same-origin';
+  return origin !== undefined && host !== undefined && isOwn(origin, host);
 }
 
 /** Schemes are not compared: a proxy may terminate TLS in front of this server. */

@@ -1,4 +1,4 @@
-import type { IncomingMessage } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { DomainError } from '../../domain/errors.ts';
 import type { JsonObject } from '../../domain/jobs/job.ts';
 import { limits } from '../../domain/limits.ts';
@@ -17,11 +17,12 @@ export interface RestRequest {
   path: Readonly<Record<string, string>>;
   query: Query;
   body: JsonObject;
+  headers: IncomingHttpHeaders;
   caller: Caller;
 }
 
 export interface Route {
-  method: 'GET' | 'POST' | 'PUT';
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   /** For example `/api/scheduler/jobs/{job_id}`. */
   path: string;
   /** The operation, for the API's description. */
@@ -112,7 +113,7 @@ export async function serve(
   const query = new Query(mark < 0 ? '' : url.slice(mark + 1));
   const bytesMax = route.bodyBytesMax ?? limits.jobBytes;
   const body = route.method === 'GET' ? {} : await readBody(request, bytesMax, receiving);
-  const answer = await route.handle({ path, query, body, caller });
+  const answer = await route.handle({ path, query, body, headers: request.headers, caller });
   const asked = route.about.body;
   const warnings = asked ? unknownFields(body, asked.schema) : [];
   if (warnings.length === 0 || typeof answer.body !== 'object') return answer;

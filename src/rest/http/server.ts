@@ -35,6 +35,7 @@ import { Cors } from './cors.ts';
 import { errorResponse } from './errors.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
 import { type Match, type Route, Router, serve } from './router.ts';
+import { SessionCookies } from './session-cookies.ts';
 
 /**
  * The most requests that a connection may send ahead of their answers. A client that sends more does not read
@@ -65,6 +66,7 @@ export class HttpServer {
   readonly #connect: ConnectHandler;
   readonly #guard: BrowserGuard;
   readonly #cors: Cors;
+  readonly #cookies: SessionCookies;
   readonly #receiving: ReceiveBudget;
   readonly #authenticator: Authenticator;
   readonly #meters: ReadonlyMap<Route, CallMeter>;
@@ -91,6 +93,7 @@ export class HttpServer {
     this.#connect = connect;
     this.#guard = new BrowserGuard(guard);
     this.#cors = new Cors(guard.allowedOrigins ?? []);
+    this.#cookies = new SessionCookies(tls !== undefined);
     this.#receiving = receiving;
     const server = {
       // The receive budget bounds the bodies that are kept in memory, and ends slow ones before this timeout
@@ -202,8 +205,12 @@ export class HttpServer {
   #authenticate(request: IncomingMessage, path: string): Principal | Promise<Principal> {
     if (!this.#authenticator.isOn) return localPrincipal;
     if (this.#accessOf(request, path) === 'open') return anonymous;
-    const { authorization } = request.headers;
-    return this.#authenticator.authenticate({ authorization, peer: peerOf(request) });
+    const { headers } = request;
+    return this.#authenticator.authenticate({
+      authorization: headers.authorization,
+      session: headers.cookie === undefined ? undefined : this.#cookies.sessionIn(headers),
+      peer: peerOf(request),
+    });
   }
 
   /** An unknown path needs a credential too, so that the paths of a server are not found by trying. */
@@ -251,7 +258,7 @@ export class HttpServer {
   #refuseTunnel(request: IncomingMessage, socket: Duplex): void {
     // Node has removed its own listeners, and an error without a listener would end the process.
     socket.on('error', (error) => this.#log.debug('a connection broke', { error }));
-    const allowed = 'GET, HEAD, POST, PUT';
+    const allowed = 'GET, HEAD, POST, PUT, DELETE';
     const refusal = new MethodNotAllowed(`CONNECT is not served here; it takes ${allowed}`, allowed);
     const { status, body, headers } = errorResponse(refusal, this.#log, 'CONNECT');
     socket.end(plainAnswer('405 Method Not Allowed', body, headers));
@@ -319,7 +326,7 @@ function unreadableRequest(error: Error & { code?: string }): string {
 }
 
 /** A complete HTTP answer as text, for a connection on which Node does not answer. */
-function plainAnswer(status: string, body: object, headers: Record<string, string> = {}): string {
+function plainAnswer(status: string, body: object, headers: RestResponse['headers'] = {}): string {
   const text = JSON.stringify(body);
   const all = {
     'content-type': 'application/json; charset=utf-8',

@@ -3,12 +3,14 @@
  * schemas that validate requests, so that no part of it has to be updated by hand.
  */
 import Type, { type TObject, type TSchema } from 'typebox';
+import { accessOfRoute } from '../../domain/access/methods.ts';
 import { limits } from '../../domain/limits.ts';
 import { OwnerReport } from '../../domain/requests/files.ts';
 import { version } from '../../lib/version.ts';
 import { isOpenToAnyHost } from '../http/browser-guard.ts';
 import { type ErrorBody, statuses } from '../http/errors.ts';
 import type { Route } from '../http/router.ts';
+import { sessionCookieName } from '../http/session-cookies.ts';
 import { ErrorRecord, errorDocs } from './error-docs.ts';
 import { type Answer, type Operation, tags } from './operation.ts';
 import { type OpenApiObject, SchemaPrinter, withoutNull } from './schema-printer.ts';
@@ -42,6 +44,24 @@ const ofBodies: readonly Code[] = ['payload_too_large', 'unsupported_media_type'
 /** Errors whose answer says when to repeat the request. */
 const passing: readonly Code[] = ['overloaded', 'rate_limited', 'unavailable'];
 
+/** How a caller proves who it is. */
+const securitySchemes = {
+  key: {
+    type: 'http',
+    scheme: 'bearer',
+    description:
+      'A key that `leasehold keys create` has printed. A server without authentication needs none.',
+  },
+  session: {
+    type: 'apiKey',
+    in: 'cookie',
+    name: sessionCookieName,
+    description:
+      'The session of a browser. It counts for requests of pages of this server alone. On plain loopback ' +
+      'the cookie is called `leasehold`.',
+  },
+};
+
 export function openApi(routes: readonly Route[]): object {
   return new Description(routes).document;
 }
@@ -73,20 +93,9 @@ class Description {
       servers: [{ url: '/', description: 'This server.' }],
       tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
       paths,
-      // The empty alternative stands for a server without authentication, and for health.
-      security: [{}, { key: [] }],
-      components: {
-        securitySchemes: {
-          key: {
-            type: 'http',
-            scheme: 'bearer',
-            description:
-              'A key that `leasehold keys create` has printed. A server without authentication needs none.',
-          },
-        },
-        schemas: this.#schemas.components,
-        responses: this.#responses,
-      },
+      // The empty alternative stands for a server without authentication.
+      security: [{}, ...Object.keys(securitySchemes).map((name) => ({ [name]: [] }))],
+      components: { securitySchemes, schemas: this.#schemas.components, responses: this.#responses },
     };
   }
 
@@ -98,6 +107,7 @@ class Description {
       summary: about.summary,
       ...(about.details !== undefined && { description: about.details }),
       ...(parameters.length > 0 && { parameters }),
+      ...(accessOfRoute(method, path) === 'open' && { security: [] }),
       ...(about.body && { requestBody: this.#body(about.body, bodyBytesMax) }),
       responses: { ...this.#answers(about), ...this.#errors(about, method !== 'GET', isOpenToAnyHost(path)) },
     };

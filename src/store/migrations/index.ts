@@ -21,6 +21,7 @@ import { Access } from './v0.2/0020-access.ts';
 import { Holders } from './v0.2/0021-holders.ts';
 import { Audit } from './v0.2/0022-audit.ts';
 import { Quotas } from './v0.2/0023-quotas.ts';
+import { Sessions } from './v0.2/0024-sessions.ts';
 
 export interface SchemaMigration extends MigrationObject {
   oldestWriter: string;
@@ -54,4 +55,5 @@ export const migrations: readonly SchemaMigration[] = [
   { name: '0021-holders', class: Holders, oldestWriter: '0.2.0' },
   { name: '0022-audit', class: Audit, oldestWriter: '0.2.0' },
   { name: '0023-quotas', class: Quotas, oldestWriter: '0.2.0' },
+  { name: '0024-sessions', class: Sessions, oldestWriter: '0.2.0' },
 ];

@@ -89,4 +89,22 @@ export const TenantQuota = defineEntity({
   },
 });
 
-export const accessEntities = [ApiKey, AuthState, AuditEventRow, TenantQuota];
+/** A login in a browser. */
+export const SessionRow = defineEntity({
+  name: 'SessionRow',
+  tableName: 'sessions',
+  indexes: [{ name: 'sessions_principal_id', properties: ['principal_id', 'created_at'] }],
+  properties: {
+    /** SHA-256 of its id, in hexadecimal digits. */
+    session_hash: p.text().primary(),
+    principal_id: p.text(),
+    /** What the identity provider says of the user; null for a session of a key. */
+    identity: p.json<Record<string, unknown>>().nullable(),
+    created_at: p.datetime(),
+    created_from: p.text(),
+    expires_at: p.datetime(),
+    last_used_at: p.datetime(),
+  },
+});
+
+export const accessEntities = [ApiKey, AuthState, AuditEventRow, TenantQuota, SessionRow];

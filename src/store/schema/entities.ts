@@ -33,7 +33,7 @@ import { workerEntities } from './worker-entities.ts';
  * - `file_leases`, `file_contentions` and `file_losses` to `file_owners`: all are written under the owner's
  *   lock, and the pruner removes an owner while closed contentions still name it.
  * - `api_keys`, `auth_state`, `audit_events`, `capacity`, `pulse`, `identity`, `outages`, `prune_walks`,
- *   `workers` and the tables of figures refer to no other table.
+ *   `sessions`, `workers` and the tables of figures refer to no other table.
  *
  * The statements guarantee what a key would: one statement writes or deletes all rows that belong together.
  */

@@ -151,7 +151,7 @@ onEveryEngine((engine) => {
     it('refuses CONNECT in JSON (S5)', async () => {
       const answer = await sendRaw(server, 'CONNECT localhost:8080 HTTP/1.1\r\nhost: localhost:8080\r\n\r\n');
       expectRefusal(answer, 405, 'method_not_allowed');
-      expect(answer.headers.get('allow')).to.equal('GET, HEAD, POST, PUT');
+      expect(answer.headers.get('allow')).to.equal('GET, HEAD, POST, PUT, DELETE');
     });
 
     const foreignPages: Record<string, Record<string, string>> = {

@@ -23,7 +23,13 @@ async function heartbeat(engine: TestedEngine, api: keyof typeof sisters, leaseI
   const route = sisters[api](engine).find(({ path }) => path.endsWith('{lease_id}/heartbeat'));
   if (!route) return expect.fail('there is no such route');
   const body = { worker_id: 'w', ...more };
-  const answer = await route.handle({ path: { lease_id: leaseId }, query: new Query(), body, caller });
+  const answer = await route.handle({
+    path: { lease_id: leaseId },
+    query: new Query(),
+    headers: {},
+    body,
+    caller,
+  });
   return answer.body as { lease: Record<string, unknown>; job: Record<string, unknown> };
 }
 

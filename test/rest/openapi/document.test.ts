@@ -95,7 +95,7 @@ onEveryEngine((engine) => {
       for (const [path, methods] of Object.entries<Json>(description.document.paths)) {
         const told = Object.keys(methods).map((method) => method.toUpperCase());
         if (told.includes('GET')) told.push('HEAD');
-        const answer = await ask(server, path.replaceAll(/\{\w+\}/g, nowhere), { method: 'DELETE' });
+        const answer = await ask(server, path.replaceAll(/\{\w+\}/g, nowhere), { method: 'PATCH' });
         expect(answer.status, path).to.equal(405);
         expect((answer.headers.get('allow') ?? '').split(', ').sort(), path).to.deep.equal(told.sort());
       }

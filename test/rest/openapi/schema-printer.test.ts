@@ -92,6 +92,7 @@ describe('the description of routes', () => {
     const answered = await describing?.handle({
       path: {},
       query: new Query(),
+      headers: {},
       body: {},
       caller: { ...caller, signal: new AbortController().signal },
     });

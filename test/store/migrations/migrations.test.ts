@@ -33,6 +33,7 @@ const checksums: Record<string, string> = {
   '0021-holders': '2301c77498fc83ef',
   '0022-audit': '62e04b5eaf4fb1df',
   '0023-quotas': 'c3ab1aea2be39c95',
+  '0024-sessions': '522122fce5878067',
 };
 
 type Steps = Pick<Migration, 'up' | 'down' | 'getQueries' | 'reset'>;
