@@ -43,14 +43,15 @@ export class OutageLog implements Log {
     health.onChange((up) => (up ? this.#end() : this.#begin()));
   }
 
-  warn(message: string, fields: LogFields = {}): void {
+  /** Bound, as all functions of a log are, because callers may pass them on. */
+  readonly warn: Log['warn'] = (message, fields = {}) => {
     if (fields.error instanceof SchemaTooNewError) this.#log.debug(message, fields);
     else if (!isOfDatabase(fields)) this.#log.warn(message, fields);
     else if (this.#outage) {
       this.#outage.failures++;
       this.#log.debug(message, fields);
     } else void this.#holdBack(message, fields);
-  }
+  };
 
   stop(): void {
     clearInterval(this.#outage?.reminder);

@@ -134,7 +134,8 @@ export class RedisReconciler implements Service {
   #tellOf(error: unknown): void {
     const { log } = this.#options;
     const isNews = !this.#isFailing && !(error instanceof RedisUnavailableError);
-    (isNews ? log.warn : log.debug)('streams could not be brought in line with the database', { error });
+    const level = isNews ? 'warn' : 'debug';
+    log[level]('streams could not be brought in line with the database', { error });
     if (isNews) this.#isFailing = true;
   }
 
