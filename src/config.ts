@@ -1,28 +1,20 @@
+import { accessSettings } from './access-settings.ts';
 import { type LogLevel, logLevels } from './lib/log.ts';
-import { type Address, address, hosts, list, origins, path, url, whole } from './lib/setting-values.ts';
+import {
+  type Address,
+  address,
+  hosts,
+  list,
+  origins,
+  path,
+  type Setting,
+  setting,
+  url,
+  whole,
+} from './lib/setting-values.ts';
 
 export type { Address };
 
-/**
- * Every setting with its variable, its allowed values, and its purpose. A setting is also a flag of
- * `leasehold serve`: `LEASEHOLD_HTTP_ADDR` is `--http-addr`, or in full `--leasehold-http-addr`. A flag takes
- * precedence over a variable, and an empty variable counts as unset.
- */
-interface Setting<T> {
-  variable: string;
-  /** Shown by `--help` if the default is not a plain value. */
-  defaultText?: string;
-  default: T;
-  about: string;
-  /** The allowed values, for the error message. */
-  allowed: string;
-  /** Returns the value, or undefined if it is not allowed. */
-  parse(text: string): T | undefined;
-}
-
-const setting = <T>(definition: Setting<T>): Setting<T> => definition;
-
-export const authKinds = ['keys'] as const;
 export const insecurities = ['no-auth', 'no-tls'] as const;
 
 export const settings = {
@@ -79,25 +71,13 @@ export const settings = {
     about: 'Where gRPC is served.',
     ...address,
   }),
-  auth: setting<readonly (typeof authKinds)[number][]>({
-    variable: 'LEASEHOLD_AUTH',
-    default: [],
-    defaultText: 'none: every caller may do everything',
-    about: 'How callers prove who they are: by keys.',
-    ...list(authKinds),
-  }),
+  ...accessSettings,
   insecure: setting<readonly (typeof insecurities)[number][]>({
     variable: 'LEASEHOLD_INSECURE',
     default: [],
     defaultText: 'nothing',
     about: 'What a server that listens beyond loopback may do without: authentication, TLS, or both.',
     ...list(insecurities),
-  }),
-  authRefreshS: setting({
-    variable: 'LEASEHOLD_AUTH_REFRESH_S',
-    default: 1,
-    about: 'How often a server looks for changed keys, in seconds: so long a revoked key may still count.',
-    ...whole(1, 5),
   }),
   rateSubmit: setting({
     variable: 'LEASEHOLD_RATE_SUBMIT',
@@ -138,14 +118,6 @@ export const settings = {
     default: 43_200,
     about: 'How long a login in a browser lasts, in seconds. It ends earlier if it is unused for an hour.',
     ...whole(60, 604_800),
-  }),
-  adminKeyFile: setting<string | undefined>({
-    variable: 'LEASEHOLD_ADMIN_KEY_FILE',
-    default: undefined,
-    defaultText: 'no file',
-    about:
-      'Where the first server writes a key for administrators, if there is none; readable by its user alone.',
-    ...path,
   }),
   tlsCertFile: setting<string | undefined>({
     variable: 'LEASEHOLD_TLS_CERT_FILE',
@@ -192,7 +164,7 @@ export const settings = {
   tlsReloadS: setting({
     variable: 'LEASEHOLD_TLS_RELOAD_S',
     default: 10,
-    about: 'How often the files of TLS are looked at for changes, in seconds.',
+    about: 'How often the files of TLS and of access are looked at for changes, in seconds.',
     ...whole(1, 3_600),
   }),
   leaseTtlS: setting({

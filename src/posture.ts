@@ -17,6 +17,7 @@ export interface Posture {
 export async function postureOf(config: Config): Promise<Posture> {
   const { auth, insecure, httpAddr, grpcAddr } = config;
   checkTls(config);
+  await checkIdentities(config);
   const posture = { isReachable: false, auth, hasTls: config.tlsCertFile !== undefined };
   for (const [variable, address] of [
     ['LEASEHOLD_HTTP_ADDR', httpAddr],
@@ -56,6 +57,44 @@ function checkTls({ tlsCertFile, tlsKeyFile, tlsClientCaFile, tlsClientAuth, tls
     throw new ConfigError('LEASEHOLD_TLS_CLIENT_AUTH and LEASEHOLD_TLS_CLIENT_CA_FILE need each other');
   if (tlsCrlFile !== undefined && tlsClientCaFile === undefined)
     throw new ConfigError('LEASEHOLD_TLS_CRL_FILE needs LEASEHOLD_TLS_CLIENT_CA_FILE');
+}
+
+/** Tokens and certificates need settings of their own, which nothing else uses. */
+async function checkIdentities(config: Config): Promise<void> {
+  const { auth, accessRulesFile, tlsClientAuth, jwtIssuer, jwtAudience, jwtJwksUrl, jwtJwksFile } = config;
+  const [hasTokens, hasCertificates] = [auth.includes('jwt'), auth.includes('mtls')];
+  if ((hasTokens || hasCertificates) && accessRulesFile === undefined)
+    throw new ConfigError(
+      `LEASEHOLD_AUTH is ${auth.join(',')}: set LEASEHOLD_ACCESS_RULES_FILE, which says who may do what`,
+    );
+  if (!hasTokens && !hasCertificates && accessRulesFile !== undefined)
+    throw new ConfigError('LEASEHOLD_ACCESS_RULES_FILE needs jwt or mtls in LEASEHOLD_AUTH');
+  if (hasCertificates && tlsClientAuth === 'none')
+    throw new ConfigError(
+      'LEASEHOLD_AUTH has mtls: set LEASEHOLD_TLS_CLIENT_AUTH and LEASEHOLD_TLS_CLIENT_CA_FILE',
+    );
+  const tokenSettings = { jwtIssuer, jwtAudience, jwtJwksUrl, jwtJwksFile, jwtCaFile: config.jwtCaFile };
+  if (!hasTokens) {
+    if (Object.values(tokenSettings).some((value) => value !== undefined))
+      throw new ConfigError('the settings LEASEHOLD_JWT_* need jwt in LEASEHOLD_AUTH');
+    return;
+  }
+  if (jwtIssuer === undefined || jwtAudience === undefined)
+    throw new ConfigError('LEASEHOLD_AUTH has jwt: set LEASEHOLD_JWT_ISSUER and LEASEHOLD_JWT_AUDIENCE');
+  if ((jwtJwksUrl === undefined) === (jwtJwksFile === undefined))
+    throw new ConfigError(
+      'LEASEHOLD_AUTH has jwt: set either LEASEHOLD_JWT_JWKS_URL or LEASEHOLD_JWT_JWKS_FILE',
+    );
+  if (config.jwtCaFile !== undefined && jwtJwksUrl === undefined)
+    throw new ConfigError('LEASEHOLD_JWT_CA_FILE needs LEASEHOLD_JWT_JWKS_URL');
+  if (jwtJwksUrl !== undefined) await checkKeysUrl(new URL(jwtJwksUrl));
+}
+
+/** Who can change the keys on their way can issue tokens. */
+async function checkKeysUrl({ protocol, hostname, port }: URL): Promise<void> {
+  const host = hostname.replace(/^\[|\]$/g, '');
+  if (protocol !== 'https:' && !(await isOnLoopback({ host, port: Number(port) })))
+    throw new ConfigError('LEASEHOLD_JWT_JWKS_URL must begin with https, beyond this machine');
 }
 
 async function isOnLoopback({ host }: Address): Promise<boolean> {

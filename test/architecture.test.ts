@@ -32,7 +32,8 @@ const mayImport: Record<string, readonly string[]> = {
   'cli/commands/migrate.ts': ['cli', 'domain', 'lib', 'config.ts', 'store'],
   'cli/commands/serve.ts': ['cli', 'domain', 'lib', 'config.ts', 'store', 'server.ts', 'posture.ts'],
   'cli/support/local-keys.ts': ['cli', 'domain', 'lib', 'config.ts', 'store', 'engine/access', 'rest/access'],
-  'config.ts': ['lib'],
+  'config.ts': ['lib', 'access-settings.ts'],
+  'access-settings.ts': ['lib'],
   'posture.ts': ['config.ts', 'lib'],
   'server.ts': [
     'config.ts',

@@ -39,6 +39,42 @@ describe('the posture', () => {
       await postureOf(configOf(settings));
   });
 
+  it('refuses tokens and certificates whose settings do not fit together, and names them', async () => {
+    const rules = { accessRulesFile: 'r' };
+    const keys = { jwtIssuer: 'i', jwtAudience: 'a', jwtJwksFile: 'k' };
+    const tokens = { auth: ['jwt'] as const, ...rules, ...keys };
+    const url = (jwtJwksUrl: string) => ({ ...tokens, jwtJwksFile: undefined, jwtJwksUrl });
+    const wrong: [Partial<Config>, string][] = [
+      [{ ...tokens, accessRulesFile: undefined }, 'LEASEHOLD_ACCESS_RULES_FILE'],
+      [{ ...tokens, jwtIssuer: undefined }, 'LEASEHOLD_JWT_ISSUER'],
+      [{ ...tokens, jwtAudience: undefined }, 'LEASEHOLD_JWT_AUDIENCE'],
+      [{ ...tokens, jwtJwksFile: undefined }, 'LEASEHOLD_JWT_JWKS_URL'],
+      [{ ...tokens, jwtJwksUrl: 'https://127.0.0.1/jwks' }, 'either LEASEHOLD_JWT_JWKS_URL'],
+      [{ ...tokens, jwtCaFile: 'c' }, 'LEASEHOLD_JWT_CA_FILE needs'],
+      [url('http://10.0.0.1/jwks'), 'LEASEHOLD_JWT_JWKS_URL must begin with https'],
+      [{ auth: ['keys'], ...rules }, 'LEASEHOLD_ACCESS_RULES_FILE needs jwt or mtls'],
+      [{ auth: ['keys'], jwtIssuer: 'i' }, 'LEASEHOLD_JWT_* need jwt'],
+      [{ auth: ['mtls'], ...tls }, 'LEASEHOLD_ACCESS_RULES_FILE'],
+      [{ auth: ['mtls'], ...rules }, 'LEASEHOLD_TLS_CLIENT_AUTH'],
+      [{ auth: ['keys', 'mtls'], ...rules, ...tls }, 'LEASEHOLD_TLS_CLIENT_AUTH'],
+    ];
+    for (const [settings, words] of wrong)
+      expect(String(await failure(postureOf(configOf(settings)))), JSON.stringify(settings)).to.include(
+        words,
+      );
+    const client = { ...tls, tlsClientCaFile: 'c', tlsClientAuth: 'request' as const };
+    for (const settings of [
+      tokens,
+      url('https://10.0.0.1/jwks'),
+      url('http://[::1]:8080/jwks'),
+      { auth: ['mtls'] as const, ...rules, ...client },
+      { ...tokens, auth: ['keys', 'jwt', 'mtls'] as const, ...client },
+    ])
+      await postureOf(configOf(settings));
+    const posture = await postureOf(configOf({ ...tokens, auth: ['keys', 'jwt'] }));
+    expect(postureText(posture)).to.include('authentication by keys, jwt');
+  });
+
   it('refuses settings of TLS that cannot be in force', async () => {
     for (const settings of [
       { tlsCertFile: 'a' },

@@ -6,6 +6,25 @@ export interface Address {
   port: number;
 }
 
+/**
+ * Every setting with its variable, its allowed values, and its purpose. A setting is also a flag of
+ * `leasehold serve`: `LEASEHOLD_HTTP_ADDR` is `--http-addr`, or in full `--leasehold-http-addr`. A flag takes
+ * precedence over a variable, and an empty variable counts as unset.
+ */
+export interface Setting<T> {
+  variable: string;
+  /** Shown by `--help` if the default is not a plain value. */
+  defaultText?: string;
+  default: T;
+  about: string;
+  /** The allowed values, for the error message. */
+  allowed: string;
+  /** Returns the value, or undefined if it is not allowed. */
+  parse(text: string): T | undefined;
+}
+
+export const setting = <T>(definition: Setting<T>): Setting<T> => definition;
+
 export const whole = (minimum: number, maximum: number) => ({
   allowed: `a whole number from ${minimum.toLocaleString('en')} to ${maximum.toLocaleString('en')}`,
   parse: (text: string): number | undefined => {
@@ -69,10 +88,18 @@ function isDecodable(text: string): boolean {
 export const list = <Name extends string>(names: readonly Name[]) => ({
   allowed: `a list of ${names.join(', ')}, separated by commas`,
   parse(text: string): readonly Name[] | undefined {
-    const found = text.split(',').map((name) => names.find((known) => known === name.trim().toLowerCase()));
+    const found = text
+      .split(',')
+      .map((name) => names.find((known) => known.toLowerCase() === name.trim().toLowerCase()));
     return found.every((name): name is Name => name !== undefined) ? found : undefined;
   },
 });
+
+/** A text that is compared as it is written. */
+export const plainText = {
+  allowed: 'a text without spaces, of at most 2,048 characters',
+  parse: (text: string) => (/^[^\s\0]{1,2048}$/.test(text) ? text : undefined),
+};
 
 export const path = {
   allowed: 'the path of a file',

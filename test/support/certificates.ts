@@ -14,6 +14,13 @@ export interface Certificate {
   serial: string;
 }
 
+export interface IssueOptions {
+  /** The alternative names, as in a file of openssl: `URI.1 = spiffe://test/a`. */
+  names?: readonly string[];
+  /** Arguments such as `-startdate` and `-enddate`. */
+  dates?: readonly string[];
+}
+
 const settings = `[ca]
 default_ca = test
 [test]
@@ -56,11 +63,16 @@ export class Authority {
     return new Authority(folder, await readFile(join(folder, 'ca.crt'), 'utf8'));
   }
 
-  async issue(name: string): Promise<Certificate> {
+  /** By default the certificate has the name and the address of loopback, and counts for two days. */
+  async issue(name: string, { names, dates = [] }: IssueOptions = {}): Promise<Certificate> {
     const file = `issued-${++this.#count}`;
     const request = ['req', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'];
-    const names = ['-subj', `/CN=${name}`, '-addext', `subjectAltName=DNS:${name},IP:127.0.0.1`];
-    await openssl(this.#folder, [...request, '-keyout', `${file}.key`, '-out', `${file}.csr`, ...names]);
+    const all = names ?? [`DNS.1 = ${name}`, 'IP.1 = 127.0.0.1'];
+    const lines = ['[req]', 'distinguished_name = none', 'req_extensions = more', '[none]', '[more]'];
+    const config = [...lines, 'subjectAltName = @names', '[names]', ...all, ''];
+    await writeFile(join(this.#folder, `${file}.cnf`), config.join('\n'));
+    const files = ['-keyout', `${file}.key`, '-out', `${file}.csr`, '-config', `${file}.cnf`];
+    await openssl(this.#folder, [...request, ...files, '-subj', `/CN=${name}`]);
     const sign = [
       'ca',
       '-config',
@@ -71,6 +83,7 @@ export class Authority {
       `${file}.csr`,
       '-out',
       `${file}.crt`,
+      ...dates,
     ];
     await openssl(this.#folder, sign);
     const { stdout } = await openssl(this.#folder, ['x509', '-in', `${file}.crt`, '-noout', '-serial']);

@@ -9,9 +9,12 @@
 import { parseKey } from '../../domain/access/key-text.ts';
 import { localPrincipal, type Principal } from '../../domain/access/principal.ts';
 import { DomainError } from '../../domain/errors.ts';
+import { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import { createLog, type Log } from '../../lib/log.ts';
+import type { PeerCertificate } from '../../lib/net/peer-certificate.ts';
 import { noRefusals, type Refusals, UnauthenticatedError } from './audit/refusals.ts';
 import type { FailedAttempts } from './failed-attempts.ts';
+import type { IdentityMapper } from './identities/identity-mapper.ts';
 import type { KeyRefusal, KeyRing } from './key-ring.ts';
 import type { Sessions } from './sessions.ts';
 import type { StreamCounts } from './stream-counts.ts';
@@ -22,6 +25,8 @@ export interface Credentials {
   authorization: string | undefined;
   /** The id of a session, from the cookie of a request of the server's own pages. */
   session?: string | undefined;
+  /** The verified certificate of the connection. */
+  certificate?: PeerCertificate | undefined;
   peer: string;
 }
 
@@ -40,8 +45,15 @@ export interface AuthenticatorOptions {
   streamCounts?: StreamCounts | undefined;
   /** Records refused calls; by default none. */
   refusals?: Refusals;
+  /** The rights of tokens and certificates. */
+  identities?: IdentityMapper | undefined;
+  /** Whether a certificate takes the place of a bearer that is missing. */
+  takesCertificates?: boolean;
   log: Log;
 }
+
+/** How often streams of tokens and certificates are looked at. */
+const roundMs = 1_000;
 
 /** A stream that ends with its principal. */
 interface Follower {
@@ -53,8 +65,12 @@ export class Authenticator {
   readonly #keys: KeyRing | undefined;
   readonly #tokens: TokenVerifier | undefined;
   readonly #sessions: Sessions | undefined;
+  readonly #identities: IdentityMapper | undefined;
   readonly #failedAttempts: FailedAttempts | undefined;
   readonly #streamCounts: StreamCounts | undefined;
+  readonly #rounds: PeriodicTask;
+  /** Whether certificates are identities here, so that they have to be read. */
+  readonly takesCertificates: boolean;
   readonly log: Log;
   readonly refusals: Refusals;
   readonly #followers = new Set<Follower>();
@@ -63,6 +79,8 @@ export class Authenticator {
     keys,
     tokens,
     sessions,
+    identities,
+    takesCertificates = false,
     failedAttempts,
     streamCounts,
     refusals = noRefusals,
@@ -71,22 +89,42 @@ export class Authenticator {
     this.#keys = keys;
     this.#tokens = tokens;
     this.#sessions = sessions;
+    this.#identities = identities;
+    this.takesCertificates = takesCertificates;
     this.#failedAttempts = failedAttempts;
     this.#streamCounts = streamCounts;
     this.log = log;
     this.refusals = refusals;
     keys?.onRound(() => this.#endFollowers());
     sessions?.onRound(() => this.#endFollowers());
+    this.#rounds = new PeriodicTask({
+      run: async () => {
+        this.#endFollowers();
+        return roundMs;
+      },
+      onFailed: (error) => log.warn('streams of expired credentials could not be ended', { error }),
+      failedMs: roundMs,
+    });
+  }
+
+  /** Keys have rounds of their own, which wait for the database. */
+  start(): void {
+    if (this.#identities) this.#rounds.start();
+  }
+
+  stop(): Promise<void> {
+    return this.#rounds.stop();
   }
 
   /** Whether calls need a credential. */
   get isOn(): boolean {
-    return this.#keys !== undefined || this.#tokens !== undefined;
+    return this.#keys !== undefined || this.#tokens !== undefined || this.takesCertificates;
   }
 
   /**
-   * Follows a stream. Calls `end` once when its principal does not count any more: its key is revoked, or it
-   * has expired. Returns what ends that. Throws `quota_exceeded` if the credential has too many streams.
+   * Follows a stream. Calls `end` once when its principal does not count any more: its key is revoked, a rule
+   * gives it other rights, or it has expired. Returns what ends that. Throws `quota_exceeded` if the
+   * credential has too many streams.
    */
   follow(principal: Principal, end: (error: DomainError) => void): () => void {
     if (!this.isOn || principal.kind === 'local') return () => {};
@@ -112,14 +150,19 @@ export class Authenticator {
     const { kind, expiresAtMs } = principal;
     if (kind === 'key') return this.#keys?.isInForce(principal) ?? false;
     if (kind === 'session') return this.#sessions?.isInForce(principal) ?? false;
-    return expiresAtMs === null || expiresAtMs > now;
+    if (expiresAtMs !== null && expiresAtMs <= now) return false;
+    return this.#identities?.isInForce(principal) ?? true;
   }
 
-  /** Throws `unauthenticated`, at once or with the promise. A bearer counts before a session. */
-  authenticate({ authorization, session, peer }: Credentials): Principal | Promise<Principal> {
+  /**
+   * Throws `unauthenticated`, at once or with the promise; and `permission_denied` for an identity that no
+   * rule knows. A bearer counts before a session, and a session before a certificate.
+   */
+  authenticate({ authorization, session, certificate, peer }: Credentials): Principal | Promise<Principal> {
     if (!this.isOn) return localPrincipal;
     if (authorization === undefined && session !== undefined && this.#sessions)
       return this.#bySession(this.#sessions.find(session), peer);
+    if (authorization === undefined && certificate) return this.#byCertificate(certificate, peer);
     const token = bearerIn(authorization);
     if (token === undefined) throw this.#refuse(peer, authorization === undefined ? 'missing' : 'no bearer');
     if (this.#keys && (token.startsWith('lhk_') || !this.#tokens)) {
@@ -131,7 +174,8 @@ export class Authenticator {
     if (verified === undefined) throw this.#refuse(peer, 'tokens are off');
     if (!(verified instanceof Promise)) return verified;
     return verified.catch((error: unknown) => {
-      throw this.#refuse(peer, error instanceof Error ? error.name : 'refused');
+      if (error instanceof DomainError) throw error;
+      throw this.#refuse(peer, error instanceof Error ? error.message : 'refused');
     });
   }
 
@@ -139,6 +183,14 @@ export class Authenticator {
     if (found instanceof Promise) return found.then((loaded) => this.#bySession(loaded, peer));
     if (typeof found === 'string') throw this.#refuse(peer, found);
     return found;
+  }
+
+  #byCertificate(certificate: PeerCertificate, peer: string): Principal {
+    if (!this.takesCertificates || !this.#identities) throw this.#refuse(peer, 'certificates are off');
+    if (certificate.expiresAtMs <= Date.now()) throw this.#refuse(peer, 'the certificate has expired');
+    // SPIFFE: with a second name it is not clear who this is.
+    if (certificate.uris.length > 1) throw this.#refuse(peer, 'the certificate has more than one URI');
+    return this.#identities.principalOf(certificate);
   }
 
   #refuse(peer: string, reason: string, keyId: string | null = null): DomainError {

@@ -8,13 +8,13 @@ import type { Database } from '../../store/database.ts';
 import { AuditQueue } from './audit/audit-queue.ts';
 import { Authenticator } from './authenticator.ts';
 import { FailedAttempts } from './failed-attempts.ts';
+import { type IdentitySettings, openIdentities } from './identities/open-identities.ts';
 import { KeyRing } from './key-ring.ts';
 import { KeyService } from './key-service.ts';
 import { Sessions } from './sessions.ts';
 import { StreamCounts } from './stream-counts.ts';
 
-export interface AccessSettings {
-  auth: readonly 'keys'[];
+export interface AccessSettings extends IdentitySettings {
   authRefreshS: number;
   sessionTtlS: number;
   adminKeyFile: string | undefined;
@@ -38,17 +38,62 @@ export async function openAccess(
   database: Database,
   log: Log,
 ): Promise<AccessParts> {
-  const { auth, authRefreshS, sessionTtlS, adminKeyFile } = settings;
+  const { auth, authRefreshS, sessionTtlS } = settings;
+  const refreshMs = authRefreshS * 1_000;
   const audit = new AuditQueue({ database, log });
-  if (!auth.includes('keys'))
-    return {
-      authenticator: new Authenticator({ keys: undefined, tokens: undefined, log }),
-      keyRing: undefined,
-      audit,
-      sessions: undefined,
-      start: () => {},
-      stop: async () => {},
-    };
+  const identities = await openIdentities(settings, log);
+  const keyRing = auth.includes('keys')
+    ? await openKeyRing(settings, { hasOtherWays: identities !== undefined, audit, database, log })
+    : undefined;
+  const sessions =
+    keyRing && new Sessions({ database, keys: keyRing, ttlMs: sessionTtlS * 1_000, refreshMs, log });
+  const isOn = auth.length > 0;
+  const authenticator = new Authenticator({
+    keys: keyRing,
+    tokens: identities?.tokens,
+    sessions,
+    identities: identities?.mapper,
+    takesCertificates: identities?.takesCertificates ?? false,
+    failedAttempts: isOn ? new FailedAttempts(settings.rateAnonymous, settings.rateBurstS) : undefined,
+    streamCounts: isOn ? new StreamCounts(settings.maxStreamsPerKey) : undefined,
+    refusals: audit,
+    log,
+  });
+  const services = [
+    authenticator,
+    ...(keyRing ? [keyRing] : []),
+    ...(sessions ? [sessions] : []),
+    ...(identities?.services ?? []),
+  ];
+  return {
+    authenticator,
+    keyRing,
+    audit,
+    sessions,
+    start: () => {
+      for (const service of services) service.start();
+      if (isOn) audit.start();
+    },
+    stop: async () => {
+      await Promise.all(services.map((service) => service.stop()));
+      // The other services may have something to record until they have stopped.
+      if (isOn) await audit.stop();
+    },
+  };
+}
+
+interface KeyRingParts {
+  /** The server takes other credentials, too; without a key nothing could call it otherwise. */
+  hasOtherWays: boolean;
+  audit: AuditQueue;
+  database: Database;
+  log: Log;
+}
+
+async function openKeyRing(
+  { authRefreshS, adminKeyFile }: AccessSettings,
+  { hasOtherWays, audit, database, log }: KeyRingParts,
+): Promise<KeyRing> {
   const keyRing = new KeyRing({
     database,
     refreshMs: authRefreshS * 1_000,
@@ -60,36 +105,12 @@ export async function openAccess(
     await writeAdminKey(database, adminKeyFile);
     await keyRing.load();
   }
-  if (keyRing.size === 0)
+  if (keyRing.size === 0 && !hasOtherWays)
     throw new Error(
       'LEASEHOLD_AUTH is keys, and there is no key: ' +
         'run `leasehold keys create --local`, or set LEASEHOLD_ADMIN_KEY_FILE',
     );
-  const refreshMs = authRefreshS * 1_000;
-  const sessions = new Sessions({ database, keys: keyRing, ttlMs: sessionTtlS * 1_000, refreshMs, log });
-  return {
-    authenticator: new Authenticator({
-      keys: keyRing,
-      tokens: undefined,
-      sessions,
-      failedAttempts: new FailedAttempts(settings.rateAnonymous, settings.rateBurstS),
-      streamCounts: new StreamCounts(settings.maxStreamsPerKey),
-      refusals: audit,
-      log,
-    }),
-    keyRing,
-    audit,
-    sessions,
-    start: () => {
-      keyRing.start();
-      sessions.start();
-      audit.start();
-    },
-    stop: async () => {
-      await Promise.all([keyRing.stop(), sessions.stop()]);
-      await audit.stop();
-    },
-  };
+  return keyRing;
 }
 
 /**

@@ -26,6 +26,7 @@ import type { Caller } from '../../engine/context/engine-context.ts';
 import { type ReceiveBudget, receiveMsMax } from '../../lib/http/receive-budget.ts';
 import { type RestResponse, send } from '../../lib/http/response.ts';
 import type { Log } from '../../lib/log.ts';
+import { peerCertificateOf } from '../../lib/net/peer-certificate.ts';
 import type { TlsFiles } from '../../lib/net/tls-files.ts';
 import type { ConnectHandler } from '../../rpc/connect/handler.ts';
 import { type CallMeter, headersOf, traceIdIn } from '../../telemetry/call-metrics.ts';
@@ -205,10 +206,14 @@ export class HttpServer {
   #authenticate(request: IncomingMessage, path: string): Principal | Promise<Principal> {
     if (!this.#authenticator.isOn) return localPrincipal;
     if (this.#accessOf(request, path) === 'open') return anonymous;
-    const { headers } = request;
+    const { socket, headers } = request;
+    const certificate = this.#authenticator.takesCertificates
+      ? peerCertificateOf(socket, () => socket)
+      : undefined;
     return this.#authenticator.authenticate({
       authorization: headers.authorization,
       session: headers.cookie === undefined ? undefined : this.#cookies.sessionIn(headers),
+      certificate,
       peer: peerOf(request),
     });
   }

@@ -13,6 +13,7 @@ import { anonymous, localPrincipal } from '../../domain/access/principal.ts';
 import type { Access } from '../../domain/access/roles.ts';
 import { requireAccess } from '../../engine/access/access-control.ts';
 import type { Authenticator } from '../../engine/access/authenticator.ts';
+import { peerCertificateOf } from '../../lib/net/peer-certificate.ts';
 import { traceIdIn } from '../../telemetry/call-metrics.ts';
 import { toConnectError } from '../errors.ts';
 import { carrierOf, statusOf } from './status.ts';
@@ -25,7 +26,11 @@ export const principalOf = (metadata: Metadata): Principal => principals.get(met
 
 interface StartedCall {
   metadata: unknown;
-  stream: { once(event: 'finish', listener: () => void): unknown; close(code: number): void };
+  stream: {
+    once(event: 'finish', listener: () => void): unknown;
+    close(code: number): void;
+    session?: { socket: object };
+  };
 }
 
 export function admit(
@@ -58,9 +63,14 @@ export function admit(
     };
     try {
       const [authorization] = metadata.get('authorization');
+      const { session } = stream;
       const found = authenticator.authenticate({
         authorization: authorization?.toString(),
         peer,
+        certificate:
+          authenticator.takesCertificates && session
+            ? peerCertificateOf(session, () => session.socket)
+            : undefined,
       });
       if (found instanceof Promise) found.then(go).catch(refuse);
       else go(found);

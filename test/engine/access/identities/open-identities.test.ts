@@ -1,0 +1,73 @@
+/** The guarantee: what is configured is in force, or the start fails with the name of the setting. */
+import { expect } from 'chai';
+import { openIdentities } from '../../../../src/engine/access/identities/open-identities.ts';
+import { createLog } from '../../../../src/lib/log.ts';
+import { failure } from '../../../support/failure.ts';
+import { writeRules } from '../../../support/identities.ts';
+import { Issuer } from '../../../support/issuer.ts';
+
+const log = createLog({ level: 'silent', human: false });
+const tokenRule = { when: { claims: { sub: 'shop' } }, roles: ['submitter'] };
+const certificateRule = { when: { dns_name: 'shop.test' }, roles: ['submitter'] };
+
+describe('the opening of identities', () => {
+  let issuer: Issuer;
+
+  before(async () => {
+    issuer = await Issuer.start();
+  });
+  after(() => issuer.stop());
+
+  const settingsOf = (accessRulesFile: string | undefined, more: object = {}) => ({
+    ...issuer.settings(accessRulesFile ?? ''),
+    accessRulesFile,
+    jwtJwksFile: undefined,
+    jwtCaFile: undefined,
+    jwtAlgorithms: ['ES256'],
+    jwtMaxAgeS: 0,
+    tlsReloadS: 60,
+    ...more,
+  });
+
+  it('fails with the setting that cannot be used', async () => {
+    const [tokens, certificates] = [await writeRules(tokenRule), await writeRules(certificateRule)];
+    const wrong: [string | undefined, object, string][] = [
+      [undefined, {}, 'LEASEHOLD_ACCESS_RULES_FILE'],
+      ['/nowhere/rules.json', {}, 'LEASEHOLD_ACCESS_RULES_FILE: the file cannot be read'],
+      [await writeRules(), {}, 'LEASEHOLD_ACCESS_RULES_FILE: rules: must have at least 1 item'],
+      [await writeRules({ roles: ['admin'] }), {}, 'LEASEHOLD_ACCESS_RULES_FILE: rules[0].when: is required'],
+      [certificates, {}, 'LEASEHOLD_ACCESS_RULES_FILE: no rule has claims'],
+      [certificates, { auth: ['mtls', 'jwt'] }, 'LEASEHOLD_ACCESS_RULES_FILE: no rule has claims'],
+      [tokens, { auth: ['mtls'] }, 'LEASEHOLD_ACCESS_RULES_FILE: no rule has spiffe_id'],
+      [tokens, { jwtIssuer: undefined }, 'LEASEHOLD_JWT_ISSUER'],
+      [tokens, { jwtAudience: undefined }, 'LEASEHOLD_JWT_AUDIENCE'],
+      [tokens, { jwtJwksUrl: undefined }, 'LEASEHOLD_JWT_JWKS_URL'],
+      [tokens, { jwtJwksUrl: `${issuer.url.replace(/\d+$/, '1')}/jwks` }, 'LEASEHOLD_JWT_JWKS_URL: '],
+      [tokens, { jwtJwksUrl: undefined, jwtJwksFile: '/nowhere' }, 'LEASEHOLD_JWT_JWKS_FILE: the file'],
+      [tokens, { jwtJwksUrl: undefined, jwtJwksFile: tokens }, 'LEASEHOLD_JWT_JWKS_FILE: '],
+      [tokens, { jwtCaFile: '/nowhere' }, 'LEASEHOLD_JWT_CA_FILE: the file cannot be read'],
+    ];
+    for (const [file, more, words] of wrong)
+      expect(String(await failure(openIdentities(settingsOf(file, more), log))), words).to.include(words);
+  });
+
+  it('opens nothing for keys alone, and only what is configured', async () => {
+    expect(await openIdentities(settingsOf(undefined, { auth: ['keys'] }), log)).to.equal(undefined);
+    const both = await writeRules(tokenRule, certificateRule);
+    const opened = await openIdentities(settingsOf(both, { auth: ['mtls'] }), log);
+    expect(opened).to.include({ tokens: undefined, takesCertificates: true });
+    const tokens = await openIdentities(settingsOf(both), log);
+    expect(tokens).to.include({ takesCertificates: false });
+    const principal = await tokens?.tokens?.verify(await issuer.token());
+    expect(principal).to.deep.include({ kind: 'jwt', id: 'shop', roles: ['submitter'] });
+  });
+
+  it('gives a subject one holder, whatever token it comes with', async () => {
+    const opened = await openIdentities(settingsOf(await writeRules(tokenRule)), log);
+    const holderOf = async (claims: object) =>
+      (await opened?.tokens?.verify(await issuer.token({ ...claims, jti: String(Math.random()) })))?.holder;
+    const holder = await holderOf({});
+    expect(holder).to.match(/^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+    expect(await holderOf({ exp: Math.floor(Date.now() / 1_000) + 60 })).to.equal(holder);
+  });
+});
