@@ -20,24 +20,31 @@ interface Remembered {
 const remembered = new Map<string, Remembered>();
 
 /** The key or token of the environment, or undefined if there is none. */
-export function credentialOf(env: NodeJS.ProcessEnv = process.env): string | undefined {
+export function credentialOf(
+  env: NodeJS.ProcessEnv = process.env,
+  nowMs: () => number = () => performance.now(),
+): string | undefined {
   if (env.LEASEHOLD_API_KEY) return env.LEASEHOLD_API_KEY.trim();
-  const file = env.LEASEHOLD_API_KEY_FILE || env.LEASEHOLD_TOKEN_FILE;
-  return file ? readRemembered(file) : undefined;
+  for (const variable of ['LEASEHOLD_API_KEY_FILE', 'LEASEHOLD_TOKEN_FILE']) {
+    const file = env[variable];
+    if (file) return readRemembered(variable, file, nowMs());
+  }
+  return undefined;
 }
 
 /** The last text stays in use where the file is missing for a moment, as during a rotation. */
-function readRemembered(file: string): string {
+function readRemembered(variable: string, file: string, now: number): string {
   const known = remembered.get(file);
-  const now = performance.now();
   if (known && now - known.atMs < rereadMs) return known.text;
   try {
     const text = readFileSync(file, 'utf8').trim();
+    // A file that is being written again is empty for a moment.
+    if (text === '') throw new Error('it is empty');
     remembered.set(file, { text, atMs: now });
     return text;
   } catch (cause) {
     if (known) return known.text;
-    throw new CredentialError(`the key file cannot be read: ${(cause as Error).message}`, { cause });
+    throw new CredentialError(`${variable}: the file cannot be read: ${(cause as Error).message}`, { cause });
   }
 }
 
@@ -67,13 +74,18 @@ function isLoopback(host: string): boolean {
   return version !== 0 && loopback.check(name, version === 6 ? 'ipv6' : 'ipv4');
 }
 
-/** Certificates for `node:tls`, from the files that the environment names. */
+/**
+ * Certificates for `node:tls`, from the files that the environment names. They are read for each connection,
+ * because certificates of services last for an hour or a day.
+ */
 export function certificatesOf(env: NodeJS.ProcessEnv = process.env): {
   ca?: Buffer;
   cert?: Buffer;
   key?: Buffer;
 } {
   const { LEASEHOLD_CA_FILE: ca, LEASEHOLD_CLIENT_CERT_FILE: cert, LEASEHOLD_CLIENT_KEY_FILE: key } = env;
+  if (!cert !== !key)
+    throw new CredentialError('LEASEHOLD_CLIENT_CERT_FILE and LEASEHOLD_CLIENT_KEY_FILE need each other');
   return {
     ...(ca ? { ca: readCertificate('LEASEHOLD_CA_FILE', ca) } : {}),
     ...(cert ? { cert: readCertificate('LEASEHOLD_CLIENT_CERT_FILE', cert) } : {}),

@@ -46,6 +46,24 @@ export interface ConnectOptions {
   key?: string | Buffer;
 }
 
+/** Node reads the options for each connection, so that a renewed certificate is used from then on. */
+function secureOptions(given: Pick<ConnectOptions, 'ca' | 'cert' | 'key'>) {
+  certificatesOf();
+  const current = () => ({ ...certificatesOf(), ...given });
+  return {
+    ...nodeOptions,
+    get ca() {
+      return current().ca;
+    },
+    get cert() {
+      return current().cert;
+    },
+    get key() {
+      return current().key;
+    },
+  };
+}
+
 /**
  * Connects to a server's gRPC address, `127.0.0.1:50051` by default. The first call opens the connection.
  * With an address that begins with `https://` it uses TLS; a key is sent in clear text on loopback alone.
@@ -63,10 +81,7 @@ export function connectLeasehold(address = '127.0.0.1:50051', options: ConnectOp
   const sessionManager = new Http2SessionManager(
     baseUrl,
     { pingIntervalMs: 30_000 },
-    {
-      ...nodeOptions,
-      ...(url.protocol === 'https:' ? { ...certificatesOf(), ...certificates } : {}),
-    },
+    url.protocol === 'https:' ? secureOptions(certificates) : nodeOptions,
   );
   const transport = createGrpcTransport({ baseUrl, sessionManager, interceptors: [authorize] });
   return {
