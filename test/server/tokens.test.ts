@@ -2,7 +2,7 @@
  * Tokens of a real issuer, over gRPC, Connect and REST: each way in gives the same verdict, and a stream ends
  * with its token.
  */
-import { createHmac } from 'node:crypto';
+import { createHmac, randomUUID } from 'node:crypto';
 import { rm, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { base64url } from 'jose';
@@ -25,6 +25,14 @@ const opsRule = {
   scopes: { addon_ids: ['*'], streams: ['*'], job_types: ['*'], repositories: ['*'] },
 };
 
+const workerRule = {
+  when: { claims: { sub: 'worker-*' } },
+  roles: ['worker', 'submitter'],
+  scopes: { addon_ids: ['shop'], job_types: ['*'], streams: ['*'] },
+  worker_ids: ['w-*'],
+};
+const allRules = [shopRule, opsRule, workerRule];
+
 describe('tokens of an identity provider', () => {
   onEveryEngine((engine) => {
     let issuer: Issuer;
@@ -34,7 +42,7 @@ describe('tokens of an identity provider', () => {
 
     before(async () => {
       issuer = await Issuer.start();
-      rules = await writeRules(shopRule, opsRule);
+      rules = await writeRules(...allRules);
       usual = await start();
     });
     after(async () => {
@@ -43,7 +51,7 @@ describe('tokens of an identity provider', () => {
     });
     afterEach(async () => {
       issuer.mood = 'well';
-      await replaceRules(rules, shopRule, opsRule);
+      await replaceRules(rules, ...allRules);
     });
 
     const start = (more: object = {}) =>
@@ -69,6 +77,28 @@ describe('tokens of an identity provider', () => {
       expect([await submit('shop', shop), await submit('other', shop)]).to.deep.equal([201, 403]);
       const ops = await issuer.token({ sub: 'eve', groups: ['dev', 'ops'] });
       expect(await submit('other', ops)).to.equal(201);
+    });
+
+    it('keep the leases of their subject, whose next token counts for them', async () => {
+      const clientOf = async (sub: string) => {
+        const token = await issuer.token({ sub, jti: randomUUID() });
+        return connectLeasehold(usual.grpc, { apiKey: () => token });
+      };
+      const [first, next, other] = [
+        await clientOf('worker-1'),
+        await clientOf('worker-1'),
+        await clientOf('worker-2'),
+      ];
+      try {
+        await first.jobs.submitJob({ addonId: 'shop', jobType: 'own', costUnits: 1 });
+        const { outcome } = await first.leases.acquireLease({ workerId: 'w-1', acceptJobTypes: ['own'] });
+        if (outcome.case !== 'granted') throw new Error('no lease was granted');
+        const worker = { leaseId: outcome.value.lease?.leaseId ?? '', workerId: 'w-1' };
+        await next.leases.heartbeat(worker);
+        expect(String(await failure(other.leases.heartbeat(worker)))).to.include('lease_not_found');
+      } finally {
+        for (const client of [first, next, other]) client.close();
+      }
     });
 
     it('count only if everything about them is right, by every way in', async () => {

@@ -4,7 +4,6 @@
  * Guarantees: while the rules stay the same, an identity has one principal. After a change of the rules, the
  * next call of an identity has its new rights, and `isInForce` is false for a principal whose rights differ.
  */
-import { createHash } from 'node:crypto';
 import {
   type AccessRules,
   firstMatch,
@@ -36,7 +35,7 @@ export class IdentityMapper {
     if (known?.rules === rules) return known.principal;
     const match = firstMatch(rules, identity);
     if (!match) throw new DomainError('permission_denied', 'no access rule matches the identity');
-    const principal = principalOf(identity, match, holderOf(identity, match));
+    const principal = principalOf(identity, match, lineageOf(identity, match));
     this.#mapped.set(identity, { rules, principal });
     this.#identities.set(principal, identity);
     return principal;
@@ -53,16 +52,6 @@ export class IdentityMapper {
   }
 }
 
-/** The same for every token of a subject and every certificate of a name, in the form of a key's lineage. */
-function holderOf(identity: Identity, { name }: RuleMatch): string {
-  const parts = identity.kind === 'jwt' ? ['jwt', identity.issuer, name] : ['cert', name];
-  const digits = createHash('sha256').update(JSON.stringify(parts)).digest('hex');
-  const variant = ((Number.parseInt(digits.charAt(16), 16) & 3) | 8).toString(16);
-  return [
-    digits.slice(0, 8),
-    digits.slice(8, 12),
-    `8${digits.slice(13, 16)}`,
-    `${variant}${digits.slice(17, 20)}`,
-    digits.slice(20, 32),
-  ].join('-');
-}
+/** The same for every token of a subject and every certificate of a name, as the lineage of a key is. */
+const lineageOf = (identity: Identity, { name }: RuleMatch): string =>
+  JSON.stringify(identity.kind === 'jwt' ? ['jwt', identity.issuer, name] : ['cert', name]);
