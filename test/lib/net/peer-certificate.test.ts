@@ -1,7 +1,7 @@
 /** The guarantee: names of certificates are read as they were written, and never made of parts of a value. */
 import { X509Certificate } from 'node:crypto';
 import { expect } from 'chai';
-import { alternativeNames } from '../../../src/lib/net/peer-certificate.ts';
+import { alternativeNames, peerCertificateOf } from '../../../src/lib/net/peer-certificate.ts';
 import { Authority } from '../../support/certificates.ts';
 import { describeWith } from '../../support/programs.ts';
 
@@ -22,6 +22,34 @@ describe('the alternative names of a certificate', () => {
   it('are none at all where the text is not what Node writes', () => {
     const wrong = ['DNS', 'DNS:"a', 'DNS:a"b', 'DNS:a,b', 'DNS:a, :c', 'DNS:"a"b', 'DNS:"\\x"', '1:a'];
     for (const text of wrong) expect(alternativeNames(text), text).to.equal(undefined);
+  });
+});
+
+describeWith('openssl', 'the certificate of a connection', () => {
+  it('is read once for each connection, and only after a verified handshake', async () => {
+    const authority = await Authority.create();
+    const certificate = new X509Certificate((await authority.issue('Client.test')).cert);
+    let reads = 0;
+    const socket = (authorized: boolean) => ({
+      authorized,
+      getPeerX509Certificate: () => {
+        reads++;
+        return certificate;
+      },
+    });
+    const [connection, other] = [{}, {}];
+    const found = peerCertificateOf(connection, () => socket(true));
+    expect(found).to.deep.equal({
+      kind: 'cert',
+      uris: [],
+      dnsNames: ['client.test'],
+      expiresAtMs: Date.parse(certificate.validTo),
+    });
+    expect(peerCertificateOf(connection, () => expect.fail('it was read again'))).to.equal(found);
+    expect(peerCertificateOf(other, () => socket(false))).to.equal(undefined);
+    expect(peerCertificateOf(other, () => expect.fail('it was read again'))).to.equal(undefined);
+    expect(peerCertificateOf({}, () => undefined)).to.equal(undefined);
+    expect(reads).to.equal(1);
   });
 });
 
