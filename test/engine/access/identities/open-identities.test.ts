@@ -1,11 +1,15 @@
 /** The guarantee: what is configured is in force, or the start fails with the name of the setting. */
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
 import { expect } from 'chai';
 import { openIdentities } from '../../../../src/engine/access/identities/open-identities.ts';
 import { createLog } from '../../../../src/lib/log.ts';
 import { failure } from '../../../support/failure.ts';
 import { writeRules } from '../../../support/identities.ts';
 import { Issuer } from '../../../support/issuer.ts';
+import { root } from '../../../support/source-graph.ts';
 
+const run = promisify(execFile);
 const log = createLog({ level: 'silent', human: false });
 const tokenRule = { when: { claims: { sub: 'shop' } }, roles: ['submitter'] };
 const certificateRule = { when: { dns_name: 'shop.test' }, roles: ['submitter'] };
@@ -61,6 +65,26 @@ describe('the opening of identities', () => {
     const principal = await tokens?.tokens?.verify(await issuer.token());
     expect(principal).to.deep.include({ kind: 'jwt', id: 'shop', roles: ['submitter'] });
   });
+
+  it('loads the library of tokens only where tokens are configured', async () => {
+    const script = `
+      import { registerHooks } from 'node:module';
+      let count = 0;
+      registerHooks({
+        resolve(name, context, next) {
+          const found = next(name, context);
+          if (found.url.includes('/node_modules/jose/')) count++;
+          return found;
+        },
+      });
+      await import('./src/server.ts');
+      const before = count;
+      await import('./src/engine/access/identities/token-verifier.ts');
+      console.log(JSON.stringify([before, count > 0]));
+    `;
+    const { stdout } = await run(process.execPath, ['--input-type=module', '-e', script], { cwd: root });
+    expect(JSON.parse(stdout)).to.deep.equal([0, true]);
+  }).timeout(60_000);
 
   it('gives a subject one holder, whatever token it comes with', async () => {
     const opened = await openIdentities(settingsOf(await writeRules(tokenRule)), log);
