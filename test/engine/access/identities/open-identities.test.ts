@@ -1,5 +1,7 @@
 /** The guarantee: what is configured is in force, or the start fails with the name of the setting. */
 import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
 import { openIdentities } from '../../../../src/engine/access/identities/open-identities.ts';
@@ -77,12 +79,16 @@ describe('the opening of identities', () => {
           return found;
         },
       });
-      await import('./src/server.ts');
+      const [server, verifier] = process.argv.slice(1);
+      await import(server);
       const before = count;
-      await import('./src/engine/access/identities/token-verifier.ts');
+      await import(verifier);
       console.log(JSON.stringify([before, count > 0]));
     `;
-    const { stdout } = await run(process.execPath, ['--input-type=module', '-e', script], { cwd: root });
+    const modules = ['server.ts', 'engine/access/identities/token-verifier.ts'].map(
+      (path) => pathToFileURL(join(root, 'src', path)).href,
+    );
+    const { stdout } = await run(process.execPath, ['--input-type=module', '-e', script, ...modules]);
     expect(JSON.parse(stdout)).to.deep.equal([0, true]);
   }).timeout(60_000);
 
