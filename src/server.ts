@@ -19,7 +19,9 @@ import { OutageLog } from './engine/maintenance/outage-log.ts';
 import { withTimeout } from './lib/async/with-timeout.ts';
 import { receiveBudget } from './lib/http/receive-budget.ts';
 import type { Log } from './lib/log.ts';
+import { Connections } from './lib/net/connections.ts';
 import { TlsFiles } from './lib/net/tls-files.ts';
+import { TrustedProxies } from './lib/net/trusted-proxies.ts';
 import { type Posture, postureOf } from './posture.ts';
 import { accessRoutes } from './rest/access/routes.ts';
 import { sessionRoutes } from './rest/access/session-routes.ts';
@@ -56,6 +58,7 @@ import type { Database } from './store/database.ts';
 import { DatabaseWait } from './store/database-wait.ts';
 import { migrate } from './store/migrate.ts';
 import { openConfigured } from './store/open.ts';
+import { declareConnections } from './telemetry/gauges/connection-gauges.ts';
 import { QueueWatch } from './telemetry/gauges/queue-watch.ts';
 import { ServerGauges } from './telemetry/gauges/server-gauges.ts';
 import { Metrics } from './telemetry/metrics.ts';
@@ -70,10 +73,14 @@ const shutdownMs = 5_000;
 const closingMs = 2_000;
 /** How long a scrape of the metrics may wait for a database that hangs. */
 const scrapeMs = 900;
+/** The port for metrics has connections of its own, so that probes reach it when the others are full. */
+const metricsConnections = { max: 200, maxPerAddress: 100 };
 
 export interface RunningServer {
   http: Address;
   grpc: Address;
+  /** The port for metrics and probes alone, if there is one. */
+  metricsAddress: Address | undefined;
   /** A description of its database. */
   database: string;
   /** The metrics of the server. */
@@ -158,6 +165,12 @@ export async function startServer(
     bind(QuotasService, quotasImplementation(engine)),
   ];
   let stopping = false;
+  const proxies = new TrustedProxies(config.trustedProxies);
+  const { maxConnections: max, maxConnectionsPerAddress: maxPerAddress } = config;
+  const connections = new Connections({ max, maxPerAddress, proxies, log: serverLog });
+  declareConnections(metrics.registry, connections);
+  const bounds = { connections, idleS: config.connectionIdleS, ageS: config.connectionAgeS };
+  const probes = healthRoutes(health, transport, () => stopping);
   const grpc = createGrpcServer({
     bindings,
     health,
@@ -166,10 +179,12 @@ export async function startServer(
     receiving,
     authenticator: access.authenticator,
     tls,
+    bounds,
+    hasReflection: config.reflection === 'auto' ? !posture.isReachable : config.reflection === 'on',
   });
   const http = new HttpServer({
     routes: withDocs([
-      ...healthRoutes(health, transport, () => stopping),
+      ...probes,
       ...metricsRoutes(figures),
       ...queueRoutes(engine),
       ...queueLeaseRoutes(engine),
@@ -192,6 +207,7 @@ export async function startServer(
       log: serverLog,
       receiving,
       authenticator: access.authenticator,
+      proxies,
     }),
     metrics,
     log: serverLog,
@@ -203,6 +219,18 @@ export async function startServer(
     receiving,
     authenticator: access.authenticator,
     tls,
+    bounds,
+    proxies,
+  });
+  const observed = new HttpServer({
+    routes: [...probes, ...metricsRoutes(figures)],
+    connect: () => false,
+    metrics,
+    log: serverLog,
+    guard: { boundHost: config.metricsAddr?.host ?? '', allowedHosts: config.allowedHosts },
+    receiving,
+    bounds: { ...bounds, connections: new Connections({ ...metricsConnections, proxies, log: serverLog }) },
+    name: { port: 'metrics', variable: 'LEASEHOLD_METRICS_ADDR' },
   });
 
   let stopped: Promise<void> | undefined;
@@ -211,7 +239,7 @@ export async function startServer(
     stopped ??= (async () => {
       // Waiting requests and watches would go on for ever, so they are ended. All other calls have their time
       // to finish.
-      const faces = Promise.all([grpc.stop(shutdownMs), http.stop(shutdownMs)]);
+      const faces = Promise.all([grpc.stop(shutdownMs), http.stop(shutdownMs), observed.stop(shutdownMs)]);
       await engine.drain();
       await faces;
       // Spans of work that is still running are lost, like those of calls that were cut off.
@@ -248,14 +276,16 @@ export async function startServer(
     engine.start();
     access.start();
     tls?.start();
-    const [httpAddress, grpcAddress] = await bothOf(
+    const [httpAddress, grpcAddress, metricsAddress] = await allOf([
       http.listen(config.httpAddr),
       grpc.listen(config.grpcAddr),
-    );
+      config.metricsAddr && observed.listen(config.metricsAddr),
+    ]);
     const words = database.engine === 'embedded' ? `embedded in ${config.dataDir}` : 'PostgreSQL';
     return {
       http: httpAddress,
       grpc: grpcAddress,
+      metricsAddress,
       database: words,
       metrics,
       posture,
@@ -301,8 +331,10 @@ const bind = <Service extends DescService>(
   implementation: Implementation<Service>,
 ): Binding => ({ service, implementation }) as unknown as Binding;
 
-/** Waits for both, even if one fails: a server that is still starting could not be stopped. */
-async function bothOf<A, B>(a: Promise<A>, b: Promise<B>): Promise<[A, B]> {
-  await Promise.allSettled([a, b]);
-  return Promise.all([a, b]);
+/** Waits for all, even if one fails: a server that is still starting could not be stopped. */
+async function allOf<const Parts extends readonly unknown[]>(
+  parts: Parts,
+): Promise<{ -readonly [Name in keyof Parts]: Awaited<Parts[Name]> }> {
+  await Promise.allSettled(parts);
+  return Promise.all(parts);
 }

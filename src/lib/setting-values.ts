@@ -1,15 +1,10 @@
-/** The kinds of values of settings: what is allowed, in words, and how a text is read. */
+/** What a setting is, and the kinds of values: what is allowed, in words, and how a text is read. */
 import { isIP } from 'node:net';
 
-export interface Address {
-  host: string;
-  port: number;
-}
-
 /**
- * Every setting with its variable, its allowed values, and its purpose. A setting is also a flag of
- * `leasehold serve`: `LEASEHOLD_HTTP_ADDR` is `--http-addr`, or in full `--leasehold-http-addr`. A flag takes
- * precedence over a variable, and an empty variable counts as unset.
+ * A setting with its variable, its allowed values, and its purpose. It is also a flag of `leasehold serve`:
+ * `LEASEHOLD_HTTP_ADDR` is `--http-addr`, or in full `--leasehold-http-addr`. A flag takes precedence over a
+ * variable, and an empty variable counts as unset.
  */
 export interface Setting<T> {
   variable: string;
@@ -24,6 +19,11 @@ export interface Setting<T> {
 }
 
 export const setting = <T>(definition: Setting<T>): Setting<T> => definition;
+
+export interface Address {
+  host: string;
+  port: number;
+}
 
 export const whole = (minimum: number, maximum: number) => ({
   allowed: `a whole number from ${minimum.toLocaleString('en')} to ${maximum.toLocaleString('en')}`,
@@ -66,6 +66,25 @@ export const origins = {
 /** A scheme, a host in lower case, and a port unless it is the default. `null` and `*` are none. */
 const isOrigin = (text: string): boolean =>
   /^https?:\/\/[^*]+$/.test(text) && URL.canParse(text) && new URL(text).origin === text;
+
+export const networks = {
+  allowed: 'addresses or networks such as 10.0.0.0/8, separated by commas',
+  parse(text: string): readonly string[] | undefined {
+    const found = text.split(',').map((one) => one.trim());
+    return found.every(isNetwork) ? found : undefined;
+  },
+};
+
+function isNetwork(text: string): boolean {
+  const [, address = '', bits] = /^([\da-fA-F:.]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
+  const version = isIP(address);
+  return version !== 0 && (bits === undefined || Number(bits) <= (version === 4 ? 32 : 128));
+}
+
+export const oneOf = <Name extends string>(...names: readonly Name[]) => ({
+  allowed: `one of ${names.join(', ')}`,
+  parse: (text: string): Name | undefined => names.find((name) => name === text),
+});
 
 export const url = (scheme: string, schemes: readonly string[]) => ({
   allowed: `a ${scheme}:// address`,

@@ -46,6 +46,10 @@ export interface FrameSession {
   onFrame(frame: Buffer): void;
   /** The client has ended its side, and waits for the remaining answers. */
   onEnd(): void;
+  /** The connection is about to end: the client should go on over another one. */
+  onLeave(): void;
+  /** The server, or the connection, ends now. The session answers what it has read and ends its stream. */
+  onServerStops(): void;
   /** The client, the connection or the deadline has cancelled the stream. */
   onGone(): void;
 }

@@ -46,8 +46,15 @@ ${settingsHelp()}
       log.debug('could not start', { error });
       return 1;
     }
-    const { http, grpc, database, posture } = server;
-    log.info('ready', { http: name(http), grpc: name(grpc), database, posture: postureText(posture) });
+    const { http, grpc, metricsAddress, database, posture } = server;
+    const further = metricsAddress && { metrics: name(metricsAddress) };
+    log.info('ready', {
+      http: name(http),
+      grpc: name(grpc),
+      ...further,
+      database,
+      posture: postureText(posture),
+    });
     process.stdout.write(
       `leasehold ready: ${posture.hasTls ? 'https' : 'http'}://${name(http)} (REST, Connect, gRPC-Web), grpc ${name(grpc)}, database: ${database}, ${postureText(posture)}\n`,
     );

@@ -13,7 +13,7 @@ import {
   type ServerResponse,
 } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
-import type { AddressInfo, Socket } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Address } from '../../config.ts';
 import { accessOfRoute, accessOfRpc, isRpc } from '../../domain/access/methods.ts';
@@ -26,25 +26,37 @@ import type { Caller } from '../../engine/context/engine-context.ts';
 import { type ReceiveBudget, receiveMsMax } from '../../lib/http/receive-budget.ts';
 import { type RestResponse, send } from '../../lib/http/response.ts';
 import type { Log } from '../../lib/log.ts';
+import type { Connections } from '../../lib/net/connections.ts';
 import { peerCertificateOf } from '../../lib/net/peer-certificate.ts';
 import type { TlsFiles } from '../../lib/net/tls-files.ts';
+import { noProxies, type TrustedProxies } from '../../lib/net/trusted-proxies.ts';
 import type { ConnectHandler } from '../../rpc/connect/handler.ts';
 import { type CallMeter, headersOf, traceIdIn } from '../../telemetry/call-metrics.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import { BrowserGuard, type BrowserGuardOptions } from './browser-guard.ts';
+import { HttpConnections } from './connections.ts';
 import { Cors } from './cors.ts';
 import { errorResponse } from './errors.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
 import { type Match, type Route, Router, serve } from './router.ts';
 import { SessionCookies } from './session-cookies.ts';
 
-/**
- * The most requests that a connection may send ahead of their answers. A client that sends more does not read
- * them.
- */
-const aheadMax = 100;
 /** How long a TLS handshake may take. */
 const handshakeMs = 10_000;
+/** How long the headers of a request may take, and how often Node looks for late ones. */
+const headersMs = 10_000;
+const lookMs = 5_000;
+/** Header fields of one request. */
+const headersMax = 100;
+
+/** Bounds of connections. */
+export interface ConnectionBounds {
+  /** Refuses connections that are too many. */
+  connections?: Connections | undefined;
+  idleS: number;
+  /** 0 is never. */
+  ageS: number;
+}
 
 export interface HttpOptions {
   routes: readonly Route[];
@@ -58,6 +70,10 @@ export interface HttpOptions {
   authenticator?: Authenticator;
   /** The certificates; without them the port is plain. */
   tls?: TlsFiles | undefined;
+  bounds: ConnectionBounds;
+  proxies?: TrustedProxies;
+  /** The name of the port in metrics, and the setting of its address. */
+  name?: { port: string; variable: string };
 }
 
 export class HttpServer {
@@ -73,8 +89,9 @@ export class HttpServer {
   readonly #meters: ReadonlyMap<Route, CallMeter>;
   /** Counts requests that match no route. */
   readonly #lost: CallMeter;
-  readonly #sockets = new Map<Socket, number>();
-  #stopping = false;
+  readonly #connections: HttpConnections;
+  readonly #proxies: TrustedProxies;
+  readonly #variable: string;
 
   constructor({
     routes,
@@ -85,7 +102,13 @@ export class HttpServer {
     receiving,
     authenticator = openAuthenticator,
     tls,
+    bounds,
+    proxies = noProxies,
+    name = { port: 'http', variable: 'LEASEHOLD_HTTP_ADDR' },
   }: HttpOptions) {
+    this.#connections = new HttpConnections(bounds.ageS);
+    this.#proxies = proxies;
+    this.#variable = name.variable;
     this.#authenticator = authenticator;
     this.#log = log;
     this.#meters = new Map(routes.map((route) => [route, metrics.route(route.method, route.path)]));
@@ -100,13 +123,17 @@ export class HttpServer {
       // The receive budget bounds the bodies that are kept in memory, and ends slow ones before this timeout
       // does.
       requestTimeout: receiveMsMax,
-      headersTimeout: 20_000,
-      keepAliveTimeout: 65_000,
+      headersTimeout: headersMs,
+      connectionsCheckingInterval: lookMs,
+      keepAliveTimeout: bounds.idleS * 1_000,
       // The guard checks Host and answers in JSON; Node's own check would not.
       requireHostHeader: false,
     };
     this.#server = tls ? createSecureServer(server, tls) : createServer(server);
-    this.#server.on('connection', (socket) => this.#follow(socket));
+    this.#server.maxHeadersCount = headersMax;
+    if (tls) this.#server.on('connection', (socket) => this.#connections.followHandshake(socket));
+    this.#server.on(tls ? 'secureConnection' : 'connection', (socket) => this.#connections.follow(socket));
+    bounds.connections?.guard(this.#server, name.port);
     this.#server.on('request', (request, response) => this.#accept(request, response));
     // By default Node lets the client send its body before the guard has checked the request.
     this.#server.on('checkContinue', (request, response) => this.#accept(request, response, true));
@@ -122,7 +149,7 @@ export class HttpServer {
   listen({ host, port }: Address): Promise<Address> {
     return new Promise((resolve, reject) => {
       this.#server.once('error', (error) =>
-        reject(new Error(`HTTP cannot listen on ${host}:${port} (LEASEHOLD_HTTP_ADDR): ${error.message}`)),
+        reject(new Error(`HTTP cannot listen on ${host}:${port} (${this.#variable}): ${error.message}`)),
       );
       this.#server.listen({ host, port }, () => {
         // A failed accept is an error event of the server. Without a listener it would end the process.
@@ -135,38 +162,18 @@ export class HttpServer {
   }
 
   stop(patienceMs: number): Promise<void> {
-    this.#stopping = true;
     return new Promise((resolve) => {
-      const force = setTimeout(() => this.#server.closeAllConnections(), patienceMs);
+      const force = setTimeout(() => this.#connections.destroyAll(), patienceMs);
       this.#server.close(() => {
         clearTimeout(force);
         resolve();
       });
-      // Node closes neither a connection that never sent a request nor one whose request is answered after
-      // this.
-      for (const [socket, requests] of this.#sockets) if (requests === 0) socket.destroy();
-    });
-  }
-
-  /** Counts the open requests of each connection, so that idle connections do not delay the stop. */
-  #follow(socket: Socket): void {
-    this.#sockets.set(socket, 0);
-    socket.once('close', () => this.#sockets.delete(socket));
-  }
-
-  #occupy({ socket }: IncomingMessage, response: ServerResponse): void {
-    const waiting = (this.#sockets.get(socket) ?? 0) + 1;
-    this.#sockets.set(socket, waiting);
-    if (waiting > aheadMax) socket.destroy();
-    response.once('close', () => {
-      const left = (this.#sockets.get(socket) ?? 1) - 1;
-      if (this.#sockets.has(socket)) this.#sockets.set(socket, left);
-      if (this.#stopping && left === 0) socket.end();
+      this.#connections.stop();
     });
   }
 
   #accept(request: IncomingMessage, response: ServerResponse, expectsContinue = false): void {
-    this.#occupy(request, response);
+    this.#connections.occupy(request.socket, response);
     const path = pathOf(request);
     let known = anonymous;
     const admit = (principal: Principal) => {
@@ -200,7 +207,10 @@ export class HttpServer {
     const rpc = isRpc(path.slice(1)) ? path.slice(1) : 'other';
     const method = route ? `${route.method} ${route.path}` : rpc;
     const traceId = traceIdIn(headersOf(request));
-    this.#authenticator.refusals.note({ principal, peer: peerOf(request), method, traceId }, error);
+    this.#authenticator.refusals.note(
+      { principal, peer: this.#proxies.peerOf(request), method, traceId },
+      error,
+    );
   }
 
   #authenticate(request: IncomingMessage, path: string): Principal | Promise<Principal> {
@@ -214,7 +224,7 @@ export class HttpServer {
       authorization: headers.authorization,
       session: headers.cookie === undefined ? undefined : this.#cookies.sessionIn(headers),
       certificate,
-      peer: peerOf(request),
+      peer: this.#proxies.peerOf(request),
     });
   }
 
@@ -284,7 +294,7 @@ export class HttpServer {
     const running = (this.#meters.get(match.route) ?? this.#lost).begin(headersOf(request));
     const { traceId } = running;
     const caller: Caller = {
-      peer: peerOf(request),
+      peer: this.#proxies.peerOf(request),
       principal,
       method: route,
       traceId,
@@ -320,10 +330,12 @@ function pathOf({ url = '/' }: IncomingMessage): string {
   return mark < 0 ? url.slice(start) : url.slice(start, mark);
 }
 
-const peerOf = ({ socket }: IncomingMessage): string => socket.remoteAddress ?? 'unknown';
-
 /** The answer where Node's parser rejects the bytes, before there is a request object. */
 function unreadableRequest(error: Error & { code?: string }): string {
+  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {
+    const detail = 'request: did not arrive in time';
+    return plainAnswer('408 Request Timeout', { detail, code: 'invalid_request', field: 'request' });
+  }
   const status =
     error.code === 'HPE_HEADER_OVERFLOW' ? '431 Request Header Fields Too Large' : '400 Bad Request';
   const detail = `request: is not HTTP that can be read (${error.code ?? error.message})`;

@@ -25,6 +25,7 @@ import type { Caller } from '../../engine/context/engine-context.ts';
 import type { ReceiveBudget } from '../../lib/http/receive-budget.ts';
 import { compressFromBytes } from '../../lib/http/response.ts';
 import type { Log } from '../../lib/log.ts';
+import { noProxies, type TrustedProxies } from '../../lib/net/trusted-proxies.ts';
 import { type CallMeter, type Carrier, headersOf, type RunningCall } from '../../telemetry/call-metrics.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import { endCall } from '../call-outcome.ts';
@@ -60,6 +61,7 @@ export interface ConnectOptions {
   receiving: ReceiveBudget;
   /** Ends streams whose credential does not count any more; by default none. */
   authenticator?: Authenticator;
+  proxies?: TrustedProxies;
 }
 
 export function createConnectHandler({
@@ -68,6 +70,7 @@ export function createConnectHandler({
   log,
   receiving,
   authenticator = openAuthenticator,
+  proxies = noProxies,
 }: ConnectOptions): ConnectHandler {
   const router = createConnectRouter({
     // HTTP/1.1 carries no gRPC. Connect would read its messages beyond the limits of `requests.ts`.
@@ -88,7 +91,7 @@ export function createConnectHandler({
   const handlers = new Map(
     router.handlers.map((handler): [string, Metered] => {
       const meter = metrics.rpc('http', handler.requestPath.slice(1));
-      return [handler.requestPath, { handler, meter, receiving }];
+      return [handler.requestPath, { handler, meter, receiving, proxies }];
     }),
   );
   return (request, response, path, principal, refusal) => {
@@ -118,6 +121,7 @@ interface Metered {
   handler: UniversalHandler;
   meter: CallMeter;
   receiving: ReceiveBudget;
+  proxies: TrustedProxies;
 }
 
 const isBidirectional = (method: DescMethod): boolean => method.methodKind === 'bidi_streaming';
@@ -134,7 +138,7 @@ function streamRefusal(path: string): DomainError {
 }
 
 async function handle(
-  { handler, meter, receiving }: Metered,
+  { handler, meter, receiving, proxies }: Metered,
   request: IncomingMessage,
   response: ServerResponse,
   principal: Principal,
@@ -152,7 +156,7 @@ async function handle(
   }
   const arrival = { reached: false };
   const values = createContextValues()
-    .set(peerKey, request.socket.remoteAddress ?? 'unknown')
+    .set(peerKey, proxies.peerOf(request))
     .set(principalKey, principal)
     .set(arrivalKey, arrival);
   const universal = universalRequestFromNodeRequest(

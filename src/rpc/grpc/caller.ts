@@ -2,12 +2,16 @@ import type { ServerUnaryCall, ServerWritableStream } from '@grpc/grpc-js';
 import type { Caller } from '../../engine/context/engine-context.ts';
 import type { RunningCall } from '../../telemetry/call-metrics.ts';
 import { principalOf } from './admission.ts';
+import type { ConnectionConduct } from './conduct.ts';
+import { innerCallOf, sessionOf } from './connection-age.ts';
 import { goneBecause } from './status.ts';
 
 export interface GrpcCaller extends Caller {
   signal: AbortSignal;
   /** Ends the call with an error. */
   abort(reason: Error): void;
+  /** The error with which the server ends the call. */
+  endsBecause: Error | undefined;
   answered: boolean;
 }
 
@@ -19,7 +23,10 @@ export function callerOf(
   call: ServerUnaryCall<unknown, unknown> | ServerWritableStream<unknown, unknown>,
   method: string,
   { traceId }: RunningCall,
+  conduct: ConnectionConduct,
 ): GrpcCaller {
+  const beganAt = performance.now();
+  const session = sessionOf(innerCallOf(call));
   const controller = new AbortController();
   const caller: GrpcCaller = {
     peer: call.getPeer(),
@@ -27,12 +34,18 @@ export function callerOf(
     method,
     traceId,
     signal: controller.signal,
-    abort: (reason) => controller.abort(reason),
+    abort: (reason) => {
+      caller.endsBecause ??= reason;
+      controller.abort(reason);
+    },
+    endsBecause: undefined,
     answered: false,
   };
   call.on('cancelled', () => {
     if (caller.answered) return;
-    controller.abort(goneBecause(call.getDeadline()));
+    const reason = goneBecause(call.getDeadline());
+    if (reason.code === 'canceled') conduct.abandoned(session, beganAt);
+    controller.abort(reason);
   });
   return caller;
 }

@@ -5,6 +5,7 @@
  * also costs two queues and an event for each frame. An interceptor between the connection and that stream
  * reads a frame only when the session requests it. It reports a sent frame when the client has taken it.
  */
+import type { Http2Session } from 'node:http2';
 import {
   Metadata,
   ServerInterceptingCall,
@@ -20,6 +21,8 @@ import { endCall, endGone } from '../call-outcome.ts';
 import { toConnectError } from '../errors.ts';
 import type { FrameSession, FrameStream, OpenStream } from '../implementation.ts';
 import { principalOf } from './admission.ts';
+import type { ConnectionConduct } from './conduct.ts';
+import { type ConnectionAges, sessionOf } from './connection-age.ts';
 import { onRefusal } from './refusals.ts';
 import { carrierOf, endWithError, goneBecause, sendError, statusOf } from './status.ts';
 
@@ -29,6 +32,15 @@ export interface FrameMethod {
   meter: CallMeter;
 }
 
+export interface FrameCallOptions {
+  /** Counts the stream until it is over. */
+  calls: WaitGroup;
+  log: Log;
+  authenticator: Authenticator;
+  ages: ConnectionAges;
+  conduct: ConnectionConduct;
+}
+
 /** One stream. It ends when the session ends it or the client disconnects, whichever comes first. */
 export class FrameCall extends ServerInterceptingCall implements FrameStream {
   readonly #call: ServerInterceptingCallInterface;
@@ -36,6 +48,10 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
   readonly #calls: WaitGroup;
   readonly #log: Log;
   readonly #authenticator: Authenticator;
+  readonly #ages: ConnectionAges;
+  readonly #conduct: ConnectionConduct;
+  readonly #http2Session: Http2Session | undefined;
+  readonly #beganAt = performance.now();
   #unfollow = () => {};
   readonly #gone = new AbortController();
   #session: FrameSession | undefined;
@@ -48,11 +64,12 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
   constructor(
     call: ServerInterceptingCallInterface,
     method: FrameMethod,
-    calls: WaitGroup,
-    log: Log,
-    authenticator: Authenticator,
+    { calls, log, authenticator, ages, conduct }: FrameCallOptions,
   ) {
     super(call);
+    this.#ages = ages;
+    this.#conduct = conduct;
+    this.#http2Session = sessionOf(call);
     this.#authenticator = authenticator;
     this.#call = call;
     this.#method = method;
@@ -127,10 +144,18 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
       traceId: this.#running.traceId,
       signal: this.#gone.signal,
     };
-    this.#unfollow = this.#authenticator.follow(caller.principal, (error) => {
+    const unfollow = this.#authenticator.follow(caller.principal, (error) => {
       this.end(error);
       this.#session?.onGone();
     });
+    const part = this.#ages.join(this.#call, {
+      leave: () => this.#safely((session) => session?.onLeave()),
+      end: () => this.#safely((session) => session?.onServerStops()),
+    });
+    this.#unfollow = () => {
+      unfollow();
+      part();
+    };
     this.#session = this.#method.open(this, caller);
     // Some clients send nothing before they have received the headers.
     this.#call.sendMetadata(new Metadata());
@@ -142,7 +167,9 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
     this.#over = true;
     this.#unfollow();
     this.#calls.done();
-    this.#gone.abort(goneBecause(this.#call.getDeadline()));
+    const reason = goneBecause(this.#call.getDeadline());
+    if (reason.code === 'canceled') this.#conduct.abandoned(this.#http2Session, this.#beganAt);
+    this.#gone.abort(reason);
     if (this.#running && this.#refused !== undefined) endCall(this.#running, this.#refused);
     else if (this.#running) endGone(this.#running, this.#gone.signal);
     this.#session?.onGone();

@@ -9,6 +9,7 @@ import type { AddressInfo } from 'node:net';
 import { createServer, type TLSSocket } from 'node:tls';
 import { type Server, ServerCredentials } from '@grpc/grpc-js';
 import type { Log } from '../../lib/log.ts';
+import type { Connections } from '../../lib/net/connections.ts';
 import type { TlsFiles } from '../../lib/net/tls-files.ts';
 
 /** How long a TLS handshake may take. */
@@ -27,11 +28,11 @@ export interface SecurePort extends Address {
 export function listenSecurely(
   server: Server,
   { host, port }: Address,
-  tls: TlsFiles,
-  log: Log,
+  { tls, log, connections }: { tls: TlsFiles; log: Log; connections: Connections | undefined },
 ): Promise<SecurePort> {
   const injector = server.createConnectionInjector(ServerCredentials.createInsecure());
   const listener = createServer({ ...tls.material, ALPNProtocols: ['h2'], handshakeTimeout: handshakeMs });
+  connections?.guard(listener, 'grpc');
   tls.onChange((material) => listener.setSecureContext(material));
   listener.on('secureConnection', (socket: TLSSocket) => {
     // Without an error listener a reset connection would end the process; grpc-js has its own from here on.

@@ -5,7 +5,6 @@
  * although the caller made the mistake. Statuses carry their details in the trailer from which all gRPC
  * clients read them.
  */
-import { EventEmitter } from 'node:events';
 import { create, type DescMethod, fromBinary, toBinary } from '@bufbuild/protobuf';
 import {
   type handleServerStreamingCall,
@@ -24,11 +23,7 @@ import { accessOfRpc } from '../../domain/access/methods.ts';
 import type { Access } from '../../domain/access/roles.ts';
 import type { DomainError } from '../../domain/errors.ts';
 import { limits } from '../../domain/limits.ts';
-import {
-  type Authenticator,
-  isUnauthenticated,
-  openAuthenticator,
-} from '../../engine/access/authenticator.ts';
+import { type Authenticator, openAuthenticator } from '../../engine/access/authenticator.ts';
 import type { Caller } from '../../engine/context/engine-context.ts';
 import type { HealthMonitor } from '../../engine/maintenance/health-monitor.ts';
 import { WaitGroup } from '../../lib/async/wait-group.ts';
@@ -43,9 +38,12 @@ import type { Binding, OpenStream } from '../implementation.ts';
 import { EncodedMessage } from '../jobs/encode.ts';
 import { admit } from './admission.ts';
 import { callerOf, drained } from './caller.ts';
+import { ConnectionConduct } from './conduct.ts';
+import { ConnectionAges, connectionIsOld, innerCallOf } from './connection-age.ts';
 import { FrameCall, type FrameMethod } from './frame-call.ts';
 import { HealthService, healthBytesMax, healthPath } from './health.ts';
 import { replaceSessionStreams } from './http2-stream-map.ts';
+import { boundHeaders, type GrpcBounds, watchListeners } from './listeners.ts';
 import { boundMessages, boundReceiving } from './receiving.ts';
 import { reflectionOf } from './reflection.ts';
 import { countRefusals, onRefusal } from './refusals.ts';
@@ -63,6 +61,10 @@ export interface GrpcOptions {
   authenticator?: Authenticator;
   /** The certificates; without them the port is plain. */
   tls?: TlsFiles | undefined;
+  /** By default only idle connections end. */
+  bounds?: GrpcBounds;
+  /** Whether the server describes its services to clients. */
+  hasReflection?: boolean;
 }
 
 export interface GrpcServer {
@@ -82,6 +84,8 @@ export function createGrpcServer({
   receiving,
   authenticator = openAuthenticator,
   tls,
+  bounds: { connections, idleS, ageS, times } = { idleS: 300, ageS: 0 },
+  hasReflection = true,
 }: GrpcOptions): GrpcServer {
   const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
   setLogger({ error: told, info: told, debug: told });
@@ -89,7 +93,19 @@ export function createGrpcServer({
   const frameMethods = new Map<string, FrameMethod>();
   const meters = new Map<string, CallMeter>();
   const calls = new WaitGroup();
-  const wiring: Wiring = { frameMethods, meters, calls, metrics, log, receiving, authenticator };
+  const ages = new ConnectionAges(ageS, times);
+  const conduct = new ConnectionConduct(connections);
+  const wiring: Wiring = {
+    frameMethods,
+    meters,
+    calls,
+    metrics,
+    log,
+    receiving,
+    authenticator,
+    ages,
+    conduct,
+  };
   const server = new Server({
     interceptors: [interceptor(wiring)],
     'grpc.max_receive_message_length': limits.frameBytes,
@@ -98,19 +114,22 @@ export function createGrpcServer({
     'grpc.keepalive_time_ms': 30_000,
     'grpc.keepalive_timeout_ms': 10_000,
     'grpc.keepalive_permit_without_calls': 1,
+    'grpc.max_connection_idle_ms': idleS * 1_000,
   });
+  boundHeaders(server);
   for (const binding of bindings) addService(server, binding, wiring);
   const status = new HealthService(bindings.map(({ service }) => service.typeName));
   health.onReady((isReady) => status.setReady(isReady));
   status.addToServer(server);
-  reflectionOf(bindings).addToServer(server);
+  if (hasReflection) reflectionOf(bindings).addToServer(server);
   let secure: SecurePort | undefined;
   return {
     listen: ({ host, port }) =>
       new Promise((resolve, reject) => {
         const target = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
         if (tls) {
-          listenSecurely(server, { host, port }, tls, log).then((opened) => {
+          listenSecurely(server, { host, port }, { tls, log, connections }).then((opened) => {
+            watchListeners(server, { ages, connections: undefined, log });
             secure = opened;
             resolve({ host, port: opened.port });
           }, reject);
@@ -120,7 +139,7 @@ export function createGrpcServer({
           if (error)
             reject(new Error(`gRPC cannot listen on ${target} (LEASEHOLD_GRPC_ADDR): ${error.message}`));
           else {
-            surviveAcceptErrors(server, log);
+            watchListeners(server, { ages, connections, log });
             resolve({ host, port: bound });
           }
         });
@@ -132,21 +151,6 @@ export function createGrpcServer({
   };
 }
 
-/**
- * A connection that cannot be accepted is an error of the listener. grpc-js handles its errors only until it
- * is bound, and an error without a handler would end the process. Only this property gives access to its
- * listeners.
- */
-function surviveAcceptErrors(server: Server, log: Log): void {
-  const listeners: unknown = Reflect.get(server, 'http2Servers');
-  if (!(listeners instanceof Map) || listeners.size === 0)
-    throw new Error('this version of grpc-js keeps its listeners elsewhere');
-  for (const listener of listeners.keys()) {
-    if (!(listener instanceof EventEmitter)) throw new Error('a listener of grpc-js is no EventEmitter');
-    listener.on('error', (error) => log.warn('failed to accept a gRPC connection', { error }));
-  }
-}
-
 interface Wiring {
   /** The methods by their paths. */
   frameMethods: Map<string, FrameMethod>;
@@ -156,18 +160,29 @@ interface Wiring {
   log: Log;
   receiving: ReceiveBudget;
   authenticator: Authenticator;
+  ages: ConnectionAges;
+  conduct: ConnectionConduct;
 }
 
 /** Takes over the calls of frame streams. Other calls pass unchanged, because wrapping a call costs time. */
 const interceptor =
-  ({ frameMethods, meters, calls, log, receiving, authenticator }: Wiring): ServerInterceptor =>
+  ({
+    frameMethods,
+    meters,
+    calls,
+    log,
+    receiving,
+    authenticator,
+    ages,
+    conduct,
+  }: Wiring): ServerInterceptor =>
   ({ path }, call) => {
     const method = frameMethods.get(path);
     const meter = meters.get(path);
     boundReceiving(call, receiving, meter !== undefined);
     if (path.startsWith(healthPath)) boundMessages(call, healthBytesMax);
     admit(call, accessOfPath(path), authenticator, path);
-    if (method) return new FrameCall(call, method, calls, log, authenticator);
+    if (method) return new FrameCall(call, method, { calls, log, authenticator, ages, conduct });
     if (meter) countRefusals(call, meter);
     else onRefusal(call, () => {});
     // grpc-js uses nothing beyond the interface.
@@ -183,7 +198,7 @@ const accessOfPath = (path: string): Access => {
 function addService(
   server: Server,
   { service, implementation }: Binding,
-  { frameMethods, meters, calls, metrics, log, authenticator }: Wiring,
+  { frameMethods, meters, calls, metrics, log, authenticator, ages, conduct }: Wiring,
 ): void {
   const definition: Record<string, MethodDefinition<unknown, unknown>> = {};
   const handlers: UntypedServiceImplementation = {};
@@ -208,8 +223,8 @@ function addService(
     definition[method.localName] = definitionOf(method);
     handlers[method.localName] =
       method.methodKind === 'server_streaming'
-        ? counted(calls, streamingHandler({ name, work, meter, log }, authenticator))
-        : counted(calls, unaryHandler({ name, work, meter, log }));
+        ? counted(calls, streamingHandler({ name, work, meter, log, conduct }, authenticator, ages))
+        : counted(calls, unaryHandler({ name, work, meter, log, conduct }));
   }
   server.addService(definition as ServiceDefinition, handlers);
 }
@@ -258,12 +273,13 @@ interface Handled {
   work: AnyMethod;
   meter: CallMeter;
   log: Log;
+  conduct: ConnectionConduct;
 }
 
-function unaryHandler({ name, work, meter, log }: Handled): handleUnaryCall<unknown, unknown> {
+function unaryHandler({ name, work, meter, log, conduct }: Handled): handleUnaryCall<unknown, unknown> {
   return async (call, callback) => {
     const running = meter.begin(carrierOf(call.metadata));
-    const caller = callerOf(call, name, running);
+    const caller = callerOf(call, name, running, conduct);
     try {
       const response = await running.run(() => work(readable(call.request), caller));
       caller.answered = true;
@@ -278,18 +294,23 @@ function unaryHandler({ name, work, meter, log }: Handled): handleUnaryCall<unkn
 }
 
 function streamingHandler(
-  { name, work, meter, log }: Handled,
+  { name, work, meter, log, conduct }: Handled,
   authenticator: Authenticator,
+  ages: ConnectionAges,
 ): handleServerStreamingCall<unknown, unknown> {
   return async (call) => {
     const running = meter.begin(carrierOf(call.metadata));
-    const caller = callerOf(call, name, running);
+    const caller = callerOf(call, name, running, conduct);
     let unfollow = () => {};
+    const part = ages.join(innerCallOf(call), {
+      leave: () => {},
+      end: () => caller.abort(connectionIsOld()),
+    });
     try {
       unfollow = authenticator.follow(caller.principal, caller.abort);
       for await (const message of work(readable(call.request), caller) as AsyncIterable<unknown>) {
         if (caller.signal.aborted) {
-          if (isUnauthenticated(caller.signal.reason)) throw caller.signal.reason;
+          if (caller.endsBecause) throw caller.endsBecause;
           endGone(running, caller.signal);
           return;
         }
@@ -306,6 +327,7 @@ function streamingHandler(
       sendError(tell, status, log);
     } finally {
       unfollow();
+      part();
     }
   };
 }

@@ -84,6 +84,8 @@ export class HeartbeatExchange implements LeaseListener {
   #ownersAreNext = false;
   #pauseTimer: NodeJS.Timeout | undefined;
   #overloadedAtMs: number | undefined;
+  /** The connection is about to end. */
+  #isLeaving = false;
 
   constructor({ engine, host, signal, looks }: ExchangeOptions) {
     this.#engine = engine;
@@ -185,6 +187,11 @@ export class HeartbeatExchange implements LeaseListener {
     this.#pushed.clear();
   }
 
+  /** Sends `drain` with each further verdict. */
+  leave(): void {
+    this.#isLeaving = true;
+  }
+
   onLeasesChanged(leaseIds: readonly string[]): void {
     if (this.#isClosed) return;
     this.#pushed.add(leaseIds);
@@ -193,6 +200,10 @@ export class HeartbeatExchange implements LeaseListener {
 
   onDrained(): void {
     if (!this.#isClosed) this.#host.onServerStops();
+  }
+
+  get #drain(): boolean {
+    return this.#isLeaving || this.#engine.draining;
   }
 
   get #isClosed(): boolean {
@@ -283,13 +294,13 @@ export class HeartbeatExchange implements LeaseListener {
     const { leases, verdicts } = this.#answers.next();
     let weight = leases.length === 0 ? 1 : 0;
     for (const lease of leases) weight += lease.weight;
-    this.#sendFrame(encodeVerdicts(leases, verdicts, this.#engine.draining), weight);
+    this.#sendFrame(encodeVerdicts(leases, verdicts, this.#drain), weight);
   }
 
   #sendOwners(): void {
     const answers = this.#ownerAnswers.next();
     const weight = answers.reduce((sum, { owner }) => sum + owner.weight, 0);
-    this.#sendFrame(encodeOwnerVerdicts(answers, this.#engine.draining), weight);
+    this.#sendFrame(encodeOwnerVerdicts(answers, this.#drain), weight);
   }
 
   #sendFrame(frame: Buffer, weight: number): void {

@@ -39,6 +39,7 @@ export abstract class StreamSession<Slice extends FrameSlice> implements FrameSe
   /** The error with which the stream will end. */
   #error: unknown;
   #drainTimer: NodeJS.Timeout | undefined;
+  #isStopping = false;
 
   constructor({ stream, transitions, ...options }: SessionOptions) {
     this.#stream = stream;
@@ -63,7 +64,15 @@ export abstract class StreamSession<Slice extends FrameSlice> implements FrameSe
     this.handle('connection lost');
   }
 
+  /** From now on each verdict asks the client to leave. The stream goes on until it does, or is ended. */
+  onLeave(): void {
+    this.heartbeats.leave();
+  }
+
+  /** The age of the connection and the end of the server may both say so. */
   onServerStops(): void {
+    if (this.#isStopping) return;
+    this.#isStopping = true;
     this.safely(() => this.#step('server stops'));
     // A stream that is notified while it is being opened has nothing to send yet.
     queueMicrotask(() => this.advance());

@@ -102,6 +102,12 @@ export class WorkStream extends StreamSession<WorkSlice> {
     this.#listed = engine.workers.open('WORK_STREAM', peer, () => this.#credits.fetchers);
   }
 
+  /** A stream of work says so in a frame of its own, after which it ends: the client loses no time. */
+  override onLeave(): void {
+    super.onLeave();
+    this.onServerStops();
+  }
+
   protected override get sliceMax(): number {
     return Math.min(this.heartbeats.room, limits.streamHeartbeats - this.#weight);
   }

@@ -1,5 +1,5 @@
 /** The settings of how callers prove who they are: keys, tokens of an identity provider, and certificates. */
-import { list, path, plainText, setting, url, whole } from './lib/setting-values.ts';
+import { list, path, plainText, setting, url, whole } from '../lib/setting-values.ts';
 
 /** Algorithms with public keys. Shared secrets and unsigned tokens are never accepted. */
 export const tokenAlgorithms = ['RS256', 'PS256', 'ES256', 'EdDSA'] as const;
