@@ -58,6 +58,7 @@ import type { Database } from './store/database.ts';
 import { DatabaseWait } from './store/database-wait.ts';
 import { migrate } from './store/migrate.ts';
 import { openConfigured } from './store/open.ts';
+import { declareAccess } from './telemetry/gauges/access-gauges.ts';
 import { declareConnections } from './telemetry/gauges/connection-gauges.ts';
 import { QueueWatch } from './telemetry/gauges/queue-watch.ts';
 import { ServerGauges } from './telemetry/gauges/server-gauges.ts';
@@ -151,7 +152,13 @@ export async function startServer(
     transport,
     poolMax: config.poolMax,
     capacityTotal: config.capacityTotal,
+    access: () => ({
+      posture,
+      certificate: tls ? { expiresAtMs: tls.expiresAtMs, isFailing: tls.isFailing } : null,
+      usesKeys: access.keyRing !== undefined,
+    }),
   });
+  declareAccess(metrics.registry, { keys: () => access.keyRing?.keys, tls });
   const bindings = [
     bind(JobsService, jobsImplementation(engine)),
     bind(LeasesService, {

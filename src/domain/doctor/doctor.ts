@@ -1,4 +1,5 @@
 import { span } from '../time.ts';
+import { checkAccess, nodeFinding } from './access.ts';
 import { checkDatabase } from './database.ts';
 import { type DiagnosisFacts, type Thresholds, thresholds } from './facts.ts';
 import { type Finding, type FindingLevel, finding, worstOf } from './finding.ts';
@@ -18,14 +19,18 @@ export interface Diagnosis {
 }
 
 export function diagnose(facts: DiagnosisFacts, limits: Thresholds = thresholds): Diagnosis {
-  const { nowMs, version, upMs } = facts;
+  const { nowMs, version, upMs, node, access, database } = facts;
   const findings = [
     finding('server', 'server_version', 'OK', `Leasehold ${version}, up for ${span(upMs)}`, null, {
       version,
       up_ms: Math.round(upMs),
     }),
+    nodeFinding(node),
+    ...('failed' in database
+      ? checkAccess({ ...access, usesKeys: false }, [], nowMs)
+      : checkAccess(access, database.keys, nowMs)),
     ...checkDatabase(facts, limits),
-    ...('failed' in facts.database ? [] : checkQueue(facts.database.queue, limits)),
+    ...('failed' in database ? [] : checkQueue(database.queue, limits)),
     ...checkRedis(facts.redis),
   ];
   return { nowMs, version, level: worstOf(findings), findings };

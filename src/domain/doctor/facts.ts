@@ -1,3 +1,4 @@
+import type { Key } from '../access/key.ts';
 import type { Cause } from '../explain/facts.ts';
 import type { Capacity } from '../leases/lease.ts';
 import type { JobNeeds, KnownRequest } from '../workers/known-requests.ts';
@@ -58,6 +59,18 @@ export interface DatabaseFacts {
   prepared: readonly { gid: string; openMs: number }[] | null;
   service: ServiceFacts | null;
   queue: QueueFacts | null;
+  /** The keys in force; empty where no keys are used. */
+  keys: readonly KeyFacts[] | null;
+}
+
+export type KeyFacts = Pick<Key, 'name' | 'roles' | 'createdAtMs' | 'expiresAtMs' | 'lastUsedAtMs'>;
+
+/** How callers reach the server, and what they have to prove. */
+export interface AccessFacts {
+  posture: { isReachable: boolean; auth: readonly string[]; hasTls: boolean };
+  /** Null without TLS. */
+  certificate: { expiresAtMs: number; isFailing: boolean } | null;
+  usesKeys: boolean;
 }
 
 export interface SessionsFacts {
@@ -140,6 +153,9 @@ export interface DiagnosisFacts {
   version: string;
   upMs: number;
   poolMax: number;
+  /** The version of Node. */
+  node: string;
+  access: AccessFacts;
   /** The facts, or why they could not be read. */
   database: DatabaseFacts | { failed: string };
   /** Null where no Redis is configured. */

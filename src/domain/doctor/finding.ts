@@ -5,7 +5,7 @@ import type { ClockFacts } from './facts.ts';
 export const findingLevels = ['OK', 'WARN', 'PROBLEM'] as const;
 export type FindingLevel = (typeof findingLevels)[number];
 
-export const findingAreas = ['server', 'database', 'queue', 'redis'] as const;
+export const findingAreas = ['server', 'access', 'database', 'queue', 'redis'] as const;
 export type FindingArea = (typeof findingAreas)[number];
 
 export interface Finding {

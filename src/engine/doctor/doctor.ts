@@ -9,11 +9,17 @@
  * - Concurrent callers share one examination.
  */
 import { type Diagnosis, diagnose } from '../../domain/doctor/doctor.ts';
-import { type DatabaseFacts, type Thresholds, thresholds } from '../../domain/doctor/facts.ts';
+import {
+  type AccessFacts,
+  type DatabaseFacts,
+  type Thresholds,
+  thresholds,
+} from '../../domain/doctor/facts.ts';
 import { withTimeout } from '../../lib/async/with-timeout.ts';
 import { version } from '../../lib/version.ts';
 import { sqlState } from '../../store/connection/sql.ts';
 import type { Database } from '../../store/database.ts';
+import { readKeysInForce } from '../../store/sql/access/keys.ts';
 import {
   readBasics,
   readClock,
@@ -38,6 +44,8 @@ export interface DoctorOptions {
   poolMax: number;
   /** Units of capacity if none are stored. */
   capacityTotal: number;
+  /** How callers reach the server; by default on this machine alone, without authentication. */
+  access?: () => AccessFacts;
   /** This machine's clock; default `Date.now`. */
   nowMs?: () => number;
   /** Thresholds of the findings. */
@@ -51,7 +59,13 @@ export class Doctor {
   #running: Promise<Diagnosis> | undefined;
 
   constructor(options: DoctorOptions) {
-    this.#options = { nowMs: Date.now, limits: thresholds, timeoutMs: defaultTimeoutMs, ...options };
+    this.#options = {
+      access: localAccess,
+      nowMs: Date.now,
+      limits: thresholds,
+      timeoutMs: defaultTimeoutMs,
+      ...options,
+    };
   }
 
   /** Examines now. */
@@ -63,9 +77,11 @@ export class Doctor {
   }
 
   async #examine(): Promise<Diagnosis> {
-    const { transport, poolMax, limits, nowMs } = this.#options;
+    const { transport, poolMax, access, limits, nowMs } = this.#options;
     const [database, redis] = await Promise.all([this.#database(), transport.inspect()]);
-    const facts = { nowMs: nowMs(), version, upMs: process.uptime() * 1000, poolMax, database, redis };
+    const upMs = process.uptime() * 1000;
+    const node = process.versions.node;
+    const facts = { nowMs: nowMs(), version, upMs, poolMax, node, access: access(), database, redis };
     return diagnose(facts, limits);
   }
 
@@ -81,7 +97,7 @@ export class Doctor {
   }
 
   async #read(signal: AbortSignal): Promise<DatabaseFacts> {
-    const { database, nowMs, capacityTotal } = this.#options;
+    const { database, nowMs, capacityTotal, access } = this.#options;
     // The first statement may have to wait for a connection, which would distort the clock comparison.
     const basics = await readBasics(database, signal);
     const begun = performance.now();
@@ -95,7 +111,7 @@ export class Doctor {
         null,
       );
     // The parts run concurrently, so a lock that one waits for does not delay the others.
-    const [migrations, sessions, slots, prepared, service, tables, queue] = await Promise.all([
+    const [migrations, sessions, slots, prepared, service, tables, queue, keys] = await Promise.all([
       part(readMigrations),
       part(readSessions),
       part(readSlots),
@@ -103,13 +119,20 @@ export class Doctor {
       part(readService),
       part(readTables),
       part((sql, partSignal) => readQueueFacts(sql, capacityTotal, partSignal)),
+      access().usesKeys ? part(readKeysInForce) : [],
     ]);
     const clock = { aheadMs: theirsMs - (beganAtMs + roundTripMs / 2), uncertainMs: roundTripMs / 2 };
-    const parts = { migrations, sessions, slots, prepared, service, tables, queue };
+    const parts = { migrations, sessions, slots, prepared, service, tables, queue, keys };
     const refusal = database.refusal ?? null;
     return { ...basics, engine: database.engine, roundTripMs, clock, refusal, ...parts };
   }
 }
+
+const localAccess = (): AccessFacts => ({
+  posture: { isReachable: false, auth: [], hasTls: false },
+  certificate: null,
+  usesKeys: false,
+});
 
 /** The message that callers may see, with the error code of the database or the system. */
 function reasonOf(error: unknown): string {

@@ -42,6 +42,7 @@ export class TlsFiles {
   #material: TlsMaterial;
   #digest: string;
   #isFailing = false;
+  #failures = 0;
 
   private constructor(paths: TlsPaths, material: TlsMaterial, reloadMs: number, log: Log) {
     this.#paths = paths;
@@ -57,6 +58,7 @@ export class TlsFiles {
         if (!this.#isFailing)
           log.error('the files of TLS have changed and cannot be used; the old ones stay in use', { error });
         this.#isFailing = true;
+        this.#failures++;
       },
       failedMs: reloadMs,
     });
@@ -73,6 +75,11 @@ export class TlsFiles {
   /** The last change of the files cannot be used. */
   get isFailing(): boolean {
     return this.#isFailing;
+  }
+
+  /** How many rounds have failed. */
+  get failures(): number {
+    return this.#failures;
   }
 
   /** When the certificate ends, by its own statement. */

@@ -86,6 +86,7 @@ const database: DatabaseFacts = {
   prepared: [],
   service: { pulseAgeMs: 500, overdueMs: 30, openOutages: 0, usedUnits: 5, leasedUnits: 5 },
   queue,
+  keys: [],
 };
 const redis: RedisFacts = {
   version: '7.2.4',
@@ -96,7 +97,20 @@ const redis: RedisFacts = {
   appendsLog: false,
   lastSaveFailed: false,
 };
-const sound: DiagnosisFacts = { nowMs: hourMs, version: '1.0.0', upMs: 5_000, poolMax: 10, database, redis };
+const sound: DiagnosisFacts = {
+  nowMs: hourMs,
+  version: '1.0.0',
+  upMs: 5_000,
+  poolMax: 10,
+  node: '24.21.0',
+  access: {
+    posture: { isReachable: true, auth: ['keys'], hasTls: true },
+    certificate: null,
+    usesKeys: false,
+  },
+  database,
+  redis,
+};
 
 const levelsWith = (more: Partial<DatabaseFacts>, settings: Record<string, string> = {}) => {
   const facts = { ...database, ...more, settings: { ...database.settings, ...settings } };
@@ -346,7 +360,8 @@ describe('the diagnosis', () => {
 
   it('reports only the missing answer of a database that does not respond', () => {
     const { findings, level } = diagnose({ ...sound, redis: null, database: { failed: 'nothing came' } });
-    expect(findings.map(({ code }) => code)).to.deep.equal(['server_version', 'database', 'redis']);
+    const codes = ['server_version', 'node_version', 'posture', 'database', 'redis'];
+    expect(findings.map(({ code }) => code)).to.deep.equal(codes);
     expect(level).to.equal('PROBLEM');
   });
 });

@@ -1,4 +1,4 @@
-/** The guarantee: there is one event a second for each caller and reason of refused calls, and all are counted. */
+/** The guarantee: refused calls cost one event a second for each caller and reason, and all are counted. */
 import { expect } from 'chai';
 import type { AuditEvent } from '../../../src/domain/access/audit.ts';
 import { anonymous, localPrincipal, type Principal } from '../../../src/domain/access/principal.ts';

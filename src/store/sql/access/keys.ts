@@ -59,6 +59,15 @@ export async function raiseRevision(sql: EntitySql): Promise<void> {
 export const readKeys = async (sql: EntitySql): Promise<StoredKey[]> =>
   (await sql.em().find(ApiKey, {}, { orderBy: { created_at: 'asc', key_id: 'asc' } })).map(keyOf);
 
+/** The keys that are neither revoked nor expired, by the database's clock. */
+export async function readKeysInForce(sql: EntitySql, signal?: AbortSignal): Promise<Key[]> {
+  const isInForce = {
+    revoked_at: null,
+    $or: [{ expires_at: null }, { expires_at: { $gt: raw('clock_timestamp()') } }],
+  };
+  return (await sql.em(signal).find(ApiKey, isInForce)).map(keyOf);
+}
+
 export const countKeys = (sql: EntitySql): Promise<number> => sql.em().count(ApiKey, {});
 
 export async function findKey(sql: EntitySql, keyId: string): Promise<StoredKey | undefined> {
