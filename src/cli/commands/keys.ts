@@ -1,6 +1,7 @@
 import { urlHelp } from '../../client/http-client.ts';
 import { roles } from '../../domain/access/roles.ts';
 import type { CreateKey } from '../../domain/requests/access.ts';
+import { inLine } from '../../lib/terminal-text.ts';
 import { type FlagTypes, readFlags, UsageError } from '../support/args.ts';
 import { type KeyBody, keysOf } from '../support/key-store.ts';
 import { commonFlags, onlyWord, wholeFlag } from '../support/operator-client.ts';
@@ -173,10 +174,8 @@ function show({ key, text }: { key: KeyBody; text: string }, asJson: boolean | u
   if (asJson) printJson({ key, text });
   else {
     print(text);
-    process.stderr.write(
-      `${key.name} (${key.key_id}), ${key.roles.join(', ')}, expires ${expiryOf(key)}. ` +
-        'This text is not shown again.\n',
-    );
+    const about = `${key.name} (${key.key_id}), ${key.roles.join(', ')}, expires ${expiryOf(key)}`;
+    process.stderr.write(`${inLine(about)}. This text is not shown again.\n`);
   }
   return 0;
 }
