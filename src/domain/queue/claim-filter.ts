@@ -7,6 +7,8 @@ export interface ClaimFilter {
   maxCostUnits: number | null;
   available: readonly string[];
   refused: readonly string[];
+  /** Submitters whose jobs are left out, because their quota is used up; only within one transaction. */
+  fullAddons?: readonly string[] | null;
   /** The patterns of a credential that reaches only some submitters or types, for PostgreSQL's `like`. */
   scope?: { addonIds: readonly string[] | null; jobTypes: readonly string[] | null };
 }

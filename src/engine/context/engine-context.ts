@@ -65,7 +65,7 @@ export interface EngineContext {
   workers: KnownWorkers;
   transport: Omit<Transport, keyof CommitPublisherOptions['transport']>;
   metrics: Metrics;
-  quotaBook: Pick<QuotaBook, 'isEmpty' | 'of'>;
+  quotaBook: Pick<QuotaBook, 'isEmpty' | 'of' | 'unitTenantsOf'>;
 }
 
 /** Maximum calls that wait for one kind of batch. Beyond it the server refuses calls as overloaded. */

@@ -160,8 +160,16 @@ export class Dispatcher {
   }
 
   async #flush(calls: readonly DispatchCall[], signal: AbortSignal | undefined): Promise<DispatchResult[]> {
-    const { database, settings, outageMonitor, publisher, transport, leaseSubscriptions, lowWaterMarks } =
-      this.#context;
+    const {
+      database,
+      settings,
+      outageMonitor,
+      publisher,
+      transport,
+      leaseSubscriptions,
+      lowWaterMarks,
+      quotaBook,
+    } = this.#context;
     const { maxClaims } = settings;
     await outageMonitor.ensureFresh();
     const { completions, decidedReleases } = splitReleases(calls, transport);
@@ -181,6 +189,7 @@ export class Dispatcher {
         keepsMessages: transport.keepsMessages,
         mayUseFastPath: (requestClass) => this.#fastPathBackoff.mayTry(requestClass),
         lowWaterMarks,
+        unitTenants: quotaBook.unitTenantsOf(acquires.map(({ filter }) => filter)),
         signal,
       });
       await grantBatch.replay(sql);

@@ -19,6 +19,7 @@ import {
   widerWindow,
 } from '../../store/sql/queue/heads.ts';
 import type { EngineSettings } from '../context/engine-context.ts';
+import { TenantUnits, tenantsFull } from '../quotas/tenant-units.ts';
 import { type AcquireCall, type AcquireResult, type Answer, again, denied } from './acquire-call.ts';
 import { type MatchResult, matchJobs } from './match-jobs.ts';
 
@@ -29,6 +30,8 @@ export interface GrantOptions {
   /** Whether a request class can most likely be granted without decisions about single jobs. */
   mayUseFastPath(requestClass: string): boolean;
   lowWaterMarks: HeadMarks;
+  /** The tenants with a quota of units whose jobs the calls may find. */
+  unitTenants: readonly string[];
   signal: AbortSignal | undefined;
 }
 
@@ -42,6 +45,8 @@ interface MatchInput {
   capacity: Capacity;
   window: ScanWindow;
   found: LockedCandidates | undefined;
+  /** The units that tenants have left, if some of them have a quota. */
+  tenants?: TenantUnits;
   /** No further statement of the transaction follows. */
   seals: boolean;
 }
@@ -129,7 +134,8 @@ export class GrantBatch {
       else if (isLast) sql.seal();
       return;
     }
-    const { signal } = this.#options;
+    const { signal, unitTenants } = this.#options;
+    if (unitTenants.length > 0) return this.#grantWithinQuotas(sql, slotsByClass, from);
     const { requestClass, filter } = (first[0] as Requester).call;
     const isRepeated = first.some(({ call }) => call.window !== undefined);
     if (slotsByClass.length === 1 && !isRepeated && this.#options.mayUseFastPath(requestClass))
@@ -149,6 +155,21 @@ export class GrantBatch {
         found: i === 0 ? found : undefined,
         seals,
       });
+    }
+  }
+
+  /** Grants what the quotas of tenants allow. The capacity row also guards their use. */
+  async #grantWithinQuotas(
+    sql: TransactionSql,
+    slotsByClass: readonly (readonly Requester[])[],
+    from: CapacitySource,
+  ): Promise<void> {
+    const { unitTenants, signal } = this.#options;
+    this.#capacity = capacityOf({ ...(await this.#lock(sql, from)), reserved: 0 });
+    const tenants = await TenantUnits.read(sql, unitTenants, signal);
+    for (const slots of slotsByClass) {
+      const input = { capacity: this.#capacity, window: this.#windowOf(slots), found: undefined };
+      await this.#grantMatched(sql, slots, { ...input, tenants, seals: false });
     }
   }
 
@@ -236,20 +257,22 @@ export class GrantBatch {
   async #grantMatched(
     sql: TransactionSql,
     slots: readonly Requester[],
-    { capacity, window, found, seals }: MatchInput,
+    { capacity, window, found, tenants, seals }: MatchInput,
   ): Promise<void> {
     const { filter } = (slots[0] as Requester).call;
     const workers = slots.map(({ call }) => call.workerId);
-    const matched = await matchJobs(sql, { filter, workers, capacity, window, found }, this.#options.signal);
+    const lock = tenants?.lockCandidates.bind(tenants);
+    const input = { filter, workers, capacity, window, found, lock };
+    const matched = await matchJobs(sql, input, this.#options.signal);
     if (matched.kind === 'park') this.unschedulableScans.push({ filter, unique: matched.unique, window });
-    else await this.#writeGrants(sql, slots, matched, seals);
+    else await this.#writeGrants(sql, slots, matched, { seals, isBlocked: tenants?.hasBlocked ?? false });
   }
 
   async #writeGrants(
     sql: TransactionSql,
     slots: readonly Requester[],
     { assignments, next, hasUnique }: MatchResult,
-    seals: boolean,
+    { seals, isBlocked }: { seals: boolean; isBlocked: boolean },
   ): Promise<void> {
     const { settings, keepsMessages } = this.#options;
     const leases = assignments.flatMap((one, i) =>
@@ -268,6 +291,7 @@ export class GrantBatch {
       // A call that got at least one job needs no reason for the rest.
       else if (this.#answers.has(name)) continue;
       else if (one) this.#answers.set(name, denied(one.reason, { units: one.missing }));
+      else if (!next && isBlocked) this.#answers.set(name, denied(tenantsFull, { jobs: 1, barred: true }));
       else if (!next) this.#answers.set(name, denied(noJobs, { jobs: 1, barred: hasUnique }));
     }
     if (next) this.#windows.set((slots[0] as Requester).call.requestClass, next);

@@ -19,6 +19,8 @@ export interface MatchInput {
   window: ScanWindow;
   /** The next jobs, if they are locked already: as many as there are workers. */
   found?: LockedCandidates | undefined;
+  /** How candidates are locked, where quotas of tenants limit them. */
+  lock?: typeof lockCandidates | undefined;
 }
 
 export interface MatchResult {
@@ -49,11 +51,11 @@ export interface UnschedulableFound {
  */
 export async function matchJobs(
   sql: Sql,
-  { filter, workers, capacity, window, found: locked }: MatchInput,
+  { filter, workers, capacity, window, found: locked, lock = lockCandidates }: MatchInput,
   signal: AbortSignal | undefined,
 ): Promise<MatchResult | UnschedulableFound> {
   const { candidates: found, next } =
-    locked ?? (await lockCandidates(sql, filter, { count: workers.length, unique: true, window }, signal));
+    locked ?? (await lock(sql, filter, { count: workers.length, unique: true, window }, signal));
   if (tooLarge(found, capacity.total).length > 0) return { kind: 'park', unique: true };
   const candidates = upToFrameSize(found);
   const hasUnique = candidates.some(({ isUnique }) => isUnique);
@@ -68,7 +70,7 @@ export async function matchJobs(
     return { kind: 'matched', assignments, next: truncatedBySize ? window : next, hasUnique };
   return matchCommonJobs(
     sql,
-    { filter, workers, capacity, window },
+    { filter, workers, capacity, window, lock },
     { assignments, candidates, next },
     signal,
   );
@@ -96,7 +98,7 @@ function upToFrameSize(candidates: readonly LockedCandidate[]): readonly LockedC
  */
 async function matchCommonJobs(
   sql: Sql,
-  { filter, workers, capacity, window }: MatchInput,
+  { filter, workers, capacity, window, lock = lockCandidates }: MatchInput,
   first: { assignments: Assignment[]; candidates: readonly Candidate[]; next: ScanWindow | undefined },
   signal: AbortSignal | undefined,
 ): Promise<MatchResult | UnschedulableFound> {
@@ -107,7 +109,7 @@ async function matchCommonJobs(
     0,
   );
   const open = workers.filter((_, i) => assignments[i] === undefined);
-  const { candidates: found, next } = await lockCandidates(
+  const { candidates: found, next } = await lock(
     sql,
     filter,
     { count: open.length + assigned.size, unique: false, window },

@@ -15,10 +15,12 @@ import {
   findClaimsByRequest,
 } from '../../store/sql/jobs/claim.ts';
 import { toJob } from '../../store/sql/jobs/record.ts';
+import { lockCapacity } from '../../store/sql/leases/capacity.ts';
 import type { ScanWindow } from '../../store/sql/queue/heads.ts';
 import { restrictFilter } from '../access/restrict-filter.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { parkUnschedulable } from '../dispatch/park-unschedulable.ts';
+import { TenantUnits } from '../quotas/tenant-units.ts';
 
 interface ClaimCall {
   workerId: string;
@@ -32,6 +34,8 @@ interface ParkingRules extends ClaimRules {
   park(window: ScanWindow): Promise<void>;
   /** Called after each statement that commits by itself, with the jobs that it claimed. */
   onClaimed?(jobIds: readonly string[]): void;
+  /** Locks the capacity, and reads what tenants with a quota have left. */
+  openTenants?(sql: Sql): Promise<TenantUnits>;
 }
 
 /** Maximum number of parking rounds in one claim; the next claim continues. */
@@ -109,7 +113,7 @@ export class Claimer {
     calls: readonly ClaimCall[],
     signal: AbortSignal | undefined,
   ): Promise<Job[][]> {
-    const { database, outageMonitor, publisher, settings, lowWaterMarks } = this.#context;
+    const { database, outageMonitor, publisher, settings, lowWaterMarks, quotaBook } = this.#context;
     await outageMonitor.ensureFresh();
     const { capacityTotal } = settings;
     const claimTtlMs = settings.claimTtlS * 1000;
@@ -119,10 +123,20 @@ export class Claimer {
     const publishClaimed = (jobsChanged: readonly string[]) => {
       if (jobsChanged.length > 0) publisher.publish({ jobsChanged, nextDeadlineMs: claimTtlMs });
     };
-    const hasRequestIds = calls.some(({ requestId }) => requestId !== null);
-    const answers = hasRequestIds
+    const unitTenants = quotaBook.unitTenantsOf([filter]);
+    // The capacity row guards what tenants use.
+    const openTenants = async (sql: Sql) => {
+      await lockCapacity(sql, capacityTotal, signal);
+      return TenantUnits.read(sql, unitTenants, signal);
+    };
+    const isOneTransaction = unitTenants.length > 0 || calls.some(({ requestId }) => requestId !== null);
+    const answers = isOneTransaction
       ? await database.transaction((sql) => {
-          const inTransaction = { ...rules, park: (window: ScanWindow) => park(sql, window) };
+          const inTransaction = {
+            ...rules,
+            park: (window: ScanWindow) => park(sql, window),
+            ...(unitTenants.length > 0 ? { openTenants } : {}),
+          };
           return claimOrReplay(sql, filter, calls, inTransaction, signal);
         }, signal)
       : await claimAll(
@@ -137,7 +151,7 @@ export class Claimer {
           },
           signal,
         );
-    if (hasRequestIds) {
+    if (isOneTransaction) {
       publishClaimed(answers.flat().map(({ jobId }) => jobId));
       await database.awaitStandby(signal);
     }
@@ -211,6 +225,19 @@ async function claimAll(
   return answers;
 }
 
+/** Claims what the quotas of tenants allow. */
+async function claimWithin(
+  sql: Sql,
+  filter: ClaimFilter,
+  calls: readonly ClaimCall[],
+  rules: ParkingRules,
+  signal: AbortSignal | undefined,
+): Promise<Job[][]> {
+  const tenants = await rules.openTenants?.(sql);
+  const limited = tenants ? { lockCandidates: tenants.lockCandidates.bind(tenants) } : {};
+  return claimAll(sql, filter, calls, { ...rules, ...limited }, signal);
+}
+
 const slotsOf = ({ workerId, holder, requestId, limit }: ClaimCall): ClaimSlot[] =>
   Array.from({ length: limit }, () => ({ workerId, holder, requestId }));
 
@@ -239,7 +266,7 @@ async function claimOrReplay(
     if (!held.has(name) && !fresh.has(name)) fresh.set(name, call);
     return name;
   });
-  const claimed = fresh.size > 0 ? await claimAll(sql, filter, [...fresh.values()], rules, signal) : [];
+  const claimed = fresh.size > 0 ? await claimWithin(sql, filter, [...fresh.values()], rules, signal) : [];
   for (const [i, name] of [...fresh.keys()].entries()) held.set(name, claimed[i] ?? []);
   return names.map((name) => held.get(name) ?? []);
 }

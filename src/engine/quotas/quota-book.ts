@@ -12,6 +12,7 @@
  * in force meanwhile.
  */
 import type { Quota } from '../../domain/access/quota.ts';
+import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
 import { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
@@ -19,10 +20,13 @@ import type { Database } from '../../store/database.ts';
 import { readRevision } from '../../store/sql/access/keys.ts';
 import { readQuotas } from '../../store/sql/quotas/quotas.ts';
 
+const noTenants: readonly string[] = [];
+
 export class QuotaBook implements Service {
   readonly #database: Database;
   readonly #refreshes: PeriodicTask;
   #quotas: ReadonlyMap<string, Quota> = new Map();
+  #unitTenants: ReadonlySet<string> = new Set();
   #revision: string | undefined;
 
   constructor({ database, refreshMs, log }: { database: Database; refreshMs: number; log: Log }) {
@@ -46,6 +50,15 @@ export class QuotaBook implements Service {
     return this.#quotas.get(addonId);
   }
 
+  /** The tenants with a quota of units whose jobs these filters may find. */
+  unitTenantsOf(filters: readonly Pick<ClaimFilter, 'addonId'>[]): readonly string[] {
+    if (this.#unitTenants.size === 0) return noTenants;
+    if (filters.some(({ addonId }) => addonId === null)) return [...this.#unitTenants];
+    return [...new Set(filters.flatMap(({ addonId }) => addonId ?? []))].filter((addonId) =>
+      this.#unitTenants.has(addonId),
+    );
+  }
+
   start(): void {
     this.#refreshes.start();
   }
@@ -61,6 +74,9 @@ export class QuotaBook implements Service {
     if (revision === this.#revision) return;
     const quotas = await readQuotas(this.#database);
     this.#quotas = new Map(quotas.map((quota) => [quota.addonId, quota]));
+    this.#unitTenants = new Set(
+      quotas.flatMap(({ addonId, maxUnits }) => (maxUnits === null ? [] : addonId)),
+    );
     this.#revision = revision;
   }
 }

@@ -52,7 +52,7 @@ export class QuotaService {
   }
 
   /** All quotas with what is used of them, in the order of their tenants. */
-  async list({ signal }: Pick<Caller, 'signal'>): Promise<QuotaWithUse[]> {
+  async list({ signal }: Caller): Promise<QuotaWithUse[]> {
     const quotas = await readQuotas(this.#database, signal);
     if (quotas.length === 0) return [];
     const uses = await readUse(

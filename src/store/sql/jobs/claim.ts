@@ -4,9 +4,9 @@ import { limits } from '../../../domain/limits.ts';
 import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { preparedStatement } from '../../connection/statement.ts';
-import { nullIfAllNull, numberArray, textArray } from '../array-params.ts';
+import { booleanArray, nullIfAllNull, numberArray, textArray, uuidArray } from '../array-params.ts';
 import { lockRequests } from '../lock-requests.ts';
-import { activeLeaseOfWorker } from '../queue/candidates.ts';
+import { activeLeaseOfWorker, type LockedCandidates, type lockCandidates } from '../queue/candidates.ts';
 import {
   firstWindow,
   type HeadCounts,
@@ -28,14 +28,21 @@ export interface ClaimSlot {
   requestId: string | null;
 }
 
+// Jobs that the caller has found and locked, in place of the heads of the queue.
+const given = `
+head as materialized (
+  select * from unnest(@jobIds::uuid[], @uniques::boolean[]) as given (job_id, is_unique)
+), locked as materialized (
+  select live.job_id, live.priority, live.seq, live.bytes, live.cost_units, head.is_unique, true as free
+  from head cross join ${lateralByKey('live_jobs', 'job_id', 'head.job_id')} live
+)`;
+
 // A unique job is not for a worker that holds a lease. If the head of the queue has one and such a worker
 // asks, nothing is claimed, and the caller claims for these workers and for the others separately.
 //
 // While the total capacity is 0, which is how an operator pauses all work, the maximum cost of a job replaces
 // it.
-const claim = onHeads(
-  ['workerIds', 'holders', 'requestIds', 'claimTtlMs', 'totalUnlessSet'],
-  (lockedHeads) => `
+const claimFrom = (lockedHeads: string): string => `
 with ${lockedHeads}, capacity_limit as (
   select coalesce(nullif(coalesce(total, @totalUnlessSet::int), 0), ${limits.costUnits}) as total
   from capacity where capacity_id = 1
@@ -77,18 +84,21 @@ with ${lockedHeads}, capacity_limit as (
       to_char(claim_expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
   from claimed
 ), tallied as (${tally('claimed', 'updated_at', {
-    queued: '-count(*)',
-    claimed: 'count(*)',
-    reserved: 'sum(cost_units)',
-  })}
+  queued: '-count(*)',
+  claimed: 'count(*)',
+  reserved: 'sum(cost_units)',
+})}
 )
 select counts.*, (select count(*)::int from locked, capacity_limit where free and cost_units > total)
   as large,
   (select workers from lease_holder) as holders, claimed.slot::int, claimed.lane_id, claimed.crowd,
     ${jobColumns('job')}, ${liveColumns('claimed')}
 from ${headCounts}
-left join (claimed cross join ${lateralByKey('jobs', 'job_id', 'claimed.job_id')} job) on true`,
-);
+left join (claimed cross join ${lateralByKey('jobs', 'job_id', 'claimed.job_id')} job) on true`;
+
+const claimNames = ['workerIds', 'holders', 'requestIds', 'claimTtlMs', 'totalUnlessSet'] as const;
+const claim = onHeads(claimNames, claimFrom);
+const claimGiven = preparedStatement([...claimNames, 'jobIds', 'uniques'], claimFrom(given));
 
 export interface Claims {
   records: JobRecord[];
@@ -119,6 +129,11 @@ export interface ClaimRules {
   window?: ScanWindow;
   /** Skips unique jobs. */
   passUnique?: boolean;
+  /**
+   * Finds and locks the jobs where quotas of tenants limit them. The claim then runs in a transaction that
+   * has locked the capacity.
+   */
+  lockCandidates?: typeof lockCandidates;
 }
 
 /** Claims jobs for the slots in the order of the queue: the n-th record is for the n-th slot. */
@@ -126,27 +141,25 @@ export async function claimJobs(
   sql: Sql,
   filter: ClaimFilter,
   slots: readonly ClaimSlot[],
-  { claimTtlMs, capacityTotal, lowWaterMarks, window, passUnique = false }: ClaimRules,
+  rules: ClaimRules,
   signal?: AbortSignal,
 ): Promise<Claims> {
+  const { lowWaterMarks, window, passUnique = false, lockCandidates: lock } = rules;
   const records: JobRecord[] = [];
   let look = window ?? firstWindow(lowWaterMarks);
   while (records.length < slots.length) {
     const { marks, spare }: ScanWindow = look;
     const open = slots.slice(records.length);
-    const params = {
-      ...headParams(filter, open.length, open.length + spare, !passUnique),
-      workerIds: textArray(open.map((slot) => slot.workerId)),
-      holders: nullIfAllNull(
-        open.map((slot) => slot.holder),
-        numberArray,
-      ),
-      requestIds: textArray(open.map((slot) => slot.requestId)),
-      claimTtlMs,
-      totalUnlessSet: capacityTotal,
-      marks,
-    };
-    const rows: ClaimRow[] = await claim(filter, marks).query<ClaimRow>(sql, params, signal);
+    const wanted = { count: open.length, unique: !passUnique, window: look };
+    const found: LockedCandidates | undefined = await lock?.(sql, filter, wanted, signal);
+    const params = claimParams(open, rules);
+    const rows: ClaimRow[] = found
+      ? await claimGiven.query<ClaimRow>(sql, { ...params, ...givenParams(found) }, signal)
+      : await claim(filter, marks).query<ClaimRow>(
+          sql,
+          { ...params, ...headParams(filter, open.length, open.length + spare, !passUnique), marks },
+          signal,
+        );
     const holders = rows[0]?.holders;
     if (holders) return { records, full: false, holders: new Set(holders) };
     // If nothing was claimed, the statement still returns one row with its counts.
@@ -156,12 +169,28 @@ export async function claimJobs(
     const counts = rows[0] ?? { heads: 0, locked: 0, free: 0, large: 0 };
     if (taken.length < counts.free - counts.large) return { records, full: true };
     if (counts.large > 0) return { records, full: false, tooLarge: look };
-    const next = nextWindow(counts, open.length, look);
+    const next = found ? found.next : nextWindow(counts, open.length, look);
     if (next === undefined) break;
     look = next;
   }
   return { records, full: false };
 }
+
+const claimParams = (slots: readonly ClaimSlot[], { claimTtlMs, capacityTotal }: ClaimRules) => ({
+  workerIds: textArray(slots.map((slot) => slot.workerId)),
+  holders: nullIfAllNull(
+    slots.map((slot) => slot.holder),
+    numberArray,
+  ),
+  requestIds: textArray(slots.map((slot) => slot.requestId)),
+  claimTtlMs,
+  totalUnlessSet: capacityTotal,
+});
+
+const givenParams = ({ candidates }: LockedCandidates) => ({
+  jobIds: uuidArray(candidates.map(({ jobId }) => jobId)),
+  uniques: booleanArray(candidates.map(({ isUnique }) => isUnique)),
+});
 
 const findClaims = preparedStatement(
   ['requestIds', 'states'],

@@ -32,7 +32,8 @@ const suits = `(@addonId::text is null or addon_id = @addonId)
     and not heavy && @refused::text[]
     and (@withUnique::boolean or not is_unique)
     and (@addonScope::text[] is null or addon_id like any (@addonScope))
-    and (@typeScope::text[] is null or job_type like any (@typeScope))`;
+    and (@typeScope::text[] is null or job_type like any (@typeScope))
+    and (@fullAddons::text[] is null or addon_id <> all (@fullAddons))`;
 
 /** Where jobs are found in the order of the queue: in an own lane, or through a key of their crowd. */
 interface Source {
@@ -184,6 +185,8 @@ const headNames = [
   // The patterns of a credential that reaches only some submitters or types.
   'addonScope',
   'typeScope',
+  // Submitters that are left out.
+  'fullAddons',
   // The roots of the streams' crowds, the names that a worker has, and the values that turn the end of a path
   // into a key.
   'crowdRoots',
@@ -244,6 +247,7 @@ export function headParams(
     streams: textArray(streams),
     addonScope: scopeArray(filter.scope?.addonIds),
     typeScope: scopeArray(filter.scope?.jobTypes),
+    fullAddons: scopeArray(filter.fullAddons),
     crowdRoots,
     nameKeys,
     keyParts,

@@ -5,7 +5,7 @@ import { type EntitySql, lateralByKey, type Sql, timeMs } from '../../connection
 import { preparedStatement } from '../../connection/statement.ts';
 import { TenantQuota } from '../../schema/access-entities.ts';
 import { raiseRevision } from '../access/keys.ts';
-import { textArray } from '../array-params.ts';
+import { textArray, uuidArray } from '../array-params.ts';
 import { aggregationMark } from '../stats/aggregate.ts';
 
 const numberOf = (value: string | number | null | undefined): number | null =>
@@ -61,12 +61,21 @@ with ${aggregationMark}, pending as materialized (
   where tally.txid >= (select txid from mark) and lanes.addon_id = any (@addonIds::text[])
   group by lanes.addon_id
 )
-select asked.addon_id, (coalesce(total.queued, 0) + coalesce(pending.queued, 0))::float8 as queued,
+select asked.addon_id, quota.max_units::float8 as max_units,
+  (coalesce(total.queued, 0) + coalesce(pending.queued, 0))::float8 as queued,
   (coalesce(total.used + total.reserved, 0) + coalesce(pending.units, 0))::float8 as units
 from unnest(@addonIds::text[]) as asked (addon_id)
-left join stat_totals total on total.addon_id = asked.addon_id
+left join ${lateralByKey('tenant_quotas', 'addon_id', 'asked.addon_id')} quota on true
+left join ${lateralByKey('stat_totals', 'addon_id', 'asked.addon_id')} total on true
 left join pending on pending.addon_id = asked.addon_id`,
 );
+
+interface UseRow {
+  addon_id: string;
+  queued: number;
+  units: number;
+  max_units: number | null;
+}
 
 /** What these tenants use, as one snapshot sees it. */
 export async function readUse(
@@ -74,7 +83,39 @@ export async function readUse(
   addonIds: readonly string[],
   signal?: AbortSignal,
 ): Promise<Map<string, TenantUse>> {
-  type Row = { addon_id: string; queued: number; units: number };
-  const rows = await useStatement.query<Row>(sql, { addonIds: textArray(addonIds) }, signal);
+  const rows = await useStatement.query<UseRow>(sql, { addonIds: textArray(addonIds) }, signal);
   return new Map(rows.map(({ addon_id, queued, units }) => [addon_id, { queued, units }]));
+}
+
+/** The units that these tenants have left, of those that have a quota of units. It may be below 0. */
+export async function readUnitsLeft(
+  sql: Sql,
+  addonIds: readonly string[],
+  signal?: AbortSignal,
+): Promise<Map<string, number>> {
+  const rows = await useStatement.query<UseRow>(sql, { addonIds: textArray(addonIds) }, signal);
+  return new Map(
+    rows.flatMap(({ addon_id, units, max_units }): [string, number][] =>
+      max_units === null ? [] : [[addon_id, max_units - units]],
+    ),
+  );
+}
+
+const findAddons = preparedStatement(
+  ['jobIds'],
+  `
+select job.job_id, job.addon_id from unnest(@jobIds::uuid[]) as wanted (job_id)
+  cross join ${lateralByKey('jobs', 'job_id', 'wanted.job_id')} job`,
+);
+
+/** The tenants of jobs. */
+export async function addonsOf(
+  sql: Sql,
+  jobIds: readonly string[],
+  signal?: AbortSignal,
+): Promise<Map<string, string>> {
+  if (jobIds.length === 0) return new Map();
+  type Row = { job_id: string; addon_id: string };
+  const rows = await findAddons.query<Row>(sql, { jobIds: uuidArray(jobIds) }, signal);
+  return new Map(rows.map(({ job_id, addon_id }) => [job_id, addon_id]));
 }
