@@ -171,7 +171,7 @@ export declare const ExplanationSchema: GenMessage<Explanation>;
 export declare type Explanation_Cause = Message<"leasehold.v1.Explanation.Cause"> & {
   /**
    * Which it is. What a queued job waits for, the main reason first: `waiting_for_worker`,
-   * `waiting_in_line`, `waiting_for_units`, `costs_more_than_total`, `backoff`, `run_at`,
+   * `waiting_in_line`, `waiting_for_units`, `costs_more_than_total`, `tenant_quota`, `backoff`, `run_at`,
    * `needs_capability`, `needs_stream_worker`, `unique`. How a claimed one is: `claimed`, `claim_overdue`.
    * How a leased one is: `waiting_for_first_heartbeat`, `running`, `lease_overdue`, `cancel_requested`. How
    * an attempt ended: `released`, `failed_retryably`, `never_heard_of`, `no_heartbeat_since`,

@@ -10,6 +10,7 @@ export const causeCodes = [
   'waiting_in_line',
   'waiting_for_units',
   'costs_more_than_total',
+  'tenant_quota',
   'backoff',
   'run_at',
   'needs_capability',
@@ -107,6 +108,13 @@ export interface QueuePosition {
 /** The bound of the counts of jobs before a job. */
 export const aheadMax = 10_000;
 
+/** The quota of units of a tenant, and what it uses. */
+export interface TenantShare {
+  addonId: string;
+  maxUnits: number;
+  usedUnits: number;
+}
+
 export interface ExplainFacts {
   nowMs: number;
   job: Job;
@@ -125,6 +133,8 @@ export interface ExplainFacts {
   /** Of a queued job: the demand for it among known workers; null where that is not known. */
   demand: Demand | null;
   endingSoon: readonly EndingLease[];
+  /** Of a queued job: the units that its tenant uses, if it has a quota of units. */
+  tenant?: TenantShare | null;
   /** Of the present lease: the last stream that renewed it has closed, as far as this server knows. */
   streamClosed: StreamClosing | null;
 }

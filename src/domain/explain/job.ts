@@ -140,12 +140,28 @@ export type QueuedJob = Pick<
   | 'runAtMs'
 >;
 
-export type QueuedFacts = Pick<ExplainFacts, 'nowMs' | 'capacity' | 'endingSoon' | 'demand'> & {
+export type QueuedFacts = Pick<ExplainFacts, 'nowMs' | 'capacity' | 'endingSoon' | 'demand' | 'tenant'> & {
   job: QueuedJob;
 };
 
 /** What a queued job waits for: the main cause first. */
-export function queuedCauses(facts: QueuedFacts, place: QueuePosition): Cause[] {
+export const queuedCauses = (facts: QueuedFacts, place: QueuePosition): Cause[] => [
+  ...tenantQuota(facts),
+  ...otherCauses(facts, place),
+];
+
+/** Its tenant has no units left for it, whatever units are free. */
+function tenantQuota({ job: { costUnits }, tenant }: QueuedFacts): Cause[] {
+  if (!tenant || costUnits <= tenant.maxUnits - tenant.usedUnits) return [];
+  const { addonId, maxUnits, usedUnits } = tenant;
+  const text =
+    `it needs ${counted(costUnits, 'unit')}, and ${addonId} uses ${usedUnits.toLocaleString('en')} ` +
+    `of its quota of ${maxUnits.toLocaleString('en')}`;
+  const figures = { cost_units: costUnits, addon_id: addonId, max_units: maxUnits, used_units: usedUnits };
+  return [cause('tenant_quota', text, { facts: figures })];
+}
+
+function otherCauses(facts: QueuedFacts, place: QueuePosition): Cause[] {
   const { job, nowMs, demand } = facts;
   const notYet = delayed(job, nowMs);
   const needs = needsOf(job, place, demand);

@@ -45,6 +45,8 @@ const short: Partial<Record<CauseCode, (facts: Cause['facts']) => string>> = {
     Number(cost_units) > Number(usable)
       ? `needs ${counted(Number(cost_units), 'unit')}, ${Number(usable).toLocaleString('en')} are usable`
       : `needs ${counted(Number(cost_units), 'unit')}, ${Number(available).toLocaleString('en')} are free`,
+  tenant_quota: ({ cost_units, addon_id, max_units, used_units }) =>
+    `needs ${counted(Number(cost_units), 'unit')}, ${addon_id} uses ${used_units} of its ${max_units}`,
   costs_more_than_total: ({ cost_units, total }) =>
     `needs ${counted(Number(cost_units), 'unit')}, the total is ${Number(total).toLocaleString('en')}`,
   waiting_in_line: ({ ahead, ahead_is_more }) =>

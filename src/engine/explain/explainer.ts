@@ -1,6 +1,6 @@
 import { jobNotFound, leaseNotFound } from '../../domain/errors.ts';
 import { type Explanation, explain } from '../../domain/explain/explain.ts';
-import type { ExplainFacts, StreamClosing } from '../../domain/explain/facts.ts';
+import type { ExplainFacts, StreamClosing, TenantShare } from '../../domain/explain/facts.ts';
 import { closedAtMs } from '../../domain/explain/leases.ts';
 import type { Job, JobWithResult } from '../../domain/jobs/job.ts';
 import { capacityOf } from '../../domain/leases/capacity.ts';
@@ -20,6 +20,7 @@ import { findJob } from '../../store/sql/jobs/find.ts';
 import { findCapacity } from '../../store/sql/leases/capacity.ts';
 import { listLeases, readLifeSigns } from '../../store/sql/leases/find.ts';
 import { readLeases } from '../../store/sql/leases/read.ts';
+import { readUse } from '../../store/sql/quotas/quotas.ts';
 import { readKnownRequests } from '../../store/sql/workers/known-requests.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 
@@ -94,8 +95,16 @@ export class Explainer {
       capacity: capacityOf({ ...(await findCapacity(sql, settings.capacityTotal)), reserved: 0 }),
       ...(await waitingOf(sql, job)),
       endingSoon: await leasesEndingNext(sql, endingMax),
+      tenant: await this.#tenantOf(sql, job),
     };
     return explain({ ...facts, streamClosed: this.#closingOf(attempts.at(-1), nowMs) });
+  }
+
+  async #tenantOf(sql: EntitySql, { addonId, state }: Job): Promise<TenantShare | null> {
+    const maxUnits = this.#context.quotaBook.of(addonId)?.maxUnits ?? null;
+    if (maxUnits === null || state !== 'QUEUED') return null;
+    const use = (await readUse(sql, [addonId])).get(addonId);
+    return { addonId, maxUnits, usedUnits: use?.units ?? 0 };
   }
 
   #closingOf(lease: Lease | undefined, nowMs: number): StreamClosing | null {

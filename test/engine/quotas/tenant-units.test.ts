@@ -49,11 +49,19 @@ describe('the quota of units of a tenant', () => {
     it('leaves its jobs waiting, and grants those of other tenants behind them', async () => {
       await setQuota('shop', 2);
       const urgent = { addon_id: 'shop', priority: 'URGENT' as const };
-      await submitted(engine, urgent, urgent, urgent, urgent, { addon_id: 'a' }, { addon_id: 'b' });
+      const others = [{ addon_id: 'a' }, { addon_id: 'b' }];
+      const jobs = await submitted(engine, urgent, urgent, urgent, urgent, ...others);
       const grants = [];
       for (let i = 0; i < 4; i++) grants.push(await acquired(engine, `w${i}`));
       expect(addonsOf(grants)).to.deep.equal(['shop', 'shop', 'a', 'b']);
       expect(expectDenied(await acquire(engine, 'w')).reason).to.equal(tenantsFull);
+      const third = jobs[2]?.jobId ?? '';
+      const { summary, causes } = await engine.jobs.explain(third, caller);
+      expect(causes[0]).to.include({
+        code: 'tenant_quota',
+        text: 'it needs 1 unit, and shop uses 2 of its quota of 2',
+      });
+      expect(summary).to.include('needs 1 unit, shop uses 2 of its 2');
       await engine.leases.release(releaseFor(grants[0] as Grant), caller);
       expect((await acquired(engine, 'w')).job.addonId).to.equal('shop');
       await setQuota('shop', null);
