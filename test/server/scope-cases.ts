@@ -7,6 +7,7 @@ export interface Target {
   queued: string;
   failed: string;
   lease: string;
+  leaseToken: string;
 }
 
 /** `reached`: the call came to its handler, whatever it answered. */
@@ -135,11 +136,20 @@ export const cases: readonly Case[] = [
     path: ({ lease }) => `/api/scheduler/lease/${lease}/heartbeat`,
     body: worker,
     outside: 'permission_denied',
+    // Another key holds the lease.
+    inside: 'not_found',
+  },
+  {
+    // The token takes the place of the key and of the scopes.
+    rpc: `${leases}/Heartbeat`,
+    message: (target) => ({ ...heartbeat(target), lease_token: target.leaseToken }),
+    outside: 'reached',
   },
   {
     rpc: `${leases}/ReleaseLease`,
     message: (target) => ({ ...heartbeat(target), lease_token: 'none', status: 'FINAL_STATUS_SUCCEEDED' }),
-    outside: 'reached',
+    outside: 'not_found',
+    inside: 'not_found',
   },
   {
     rpc: `${leases}/ReleaseLease`,
@@ -148,6 +158,7 @@ export const cases: readonly Case[] = [
     path: ({ lease }) => `/api/scheduler/lease/${lease}/release`,
     body: (target) => ({ ...worker(target), job_id: target.failed, status: 'SUCCEEDED' }),
     outside: 'permission_denied',
+    inside: 'not_found',
   },
   {
     rpc: `${leases}/GetLease`,

@@ -54,17 +54,18 @@ describe('scopes, by every role and every way in', () => {
         const acquire = async () => {
           const { outcome } = await client.leases.acquireLease({ workerId: `${tenant}-1`, addonId: tenant });
           if (outcome.case !== 'granted') throw new Error('no lease was granted');
-          return outcome.value.lease?.leaseId ?? '';
+          const { leaseId = '', leaseToken = '' } = outcome.value.lease ?? {};
+          return { leaseId, leaseToken };
         };
         const failed = await submit();
-        const ended = await acquire();
+        const { leaseId: ended } = await acquire();
         await client.leases.heartbeat({ leaseId: ended, workerId: `${tenant}-1` });
         const error = { message: 'failed', retryable: false };
         await client.leases.releaseLease({ leaseId: ended, workerId: `${tenant}-1`, status: 2, error });
         await submit();
-        const lease = await acquire();
+        const { leaseId: lease, leaseToken } = await acquire();
         await client.leases.heartbeat({ leaseId: lease, workerId: `${tenant}-1` });
-        targets.set(tenant, { tenant, failed, lease, queued: await submit() });
+        targets.set(tenant, { tenant, failed, lease, leaseToken, queued: await submit() });
       }
       client.close();
       const { headers } = keys.get('admin') as TestKey;

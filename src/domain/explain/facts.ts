@@ -81,12 +81,21 @@ export interface StreamClosing {
   how: StreamEnd;
 }
 
-/** A lease that expires soon unless its worker renews it. */
+/**
+ * A lease that expires soon unless its worker renews it. Its names are null if the scopes of the caller do
+ * not reach its job.
+ */
 export interface EndingLease {
-  leaseId: string;
-  workerId: string;
+  leaseId: string | null;
+  workerId: string | null;
   costUnits: number;
   expiresAtMs: number;
+}
+
+/** A job ahead of another one. Its id is null if the scopes of the caller do not reach it. */
+export interface JobAhead {
+  jobId: string | null;
+  costUnits: number;
 }
 
 /** The position of a queued job. Counts stop at `aheadMax`. */
@@ -100,9 +109,9 @@ export interface QueuePosition {
   /** Jobs before it of the same stream, or of no stream, whatever they require of a worker. */
   ahead: number;
   /** The first job that suits the same workers. */
-  laneHead: { jobId: string; costUnits: number } | null;
+  laneHead: JobAhead | null;
   /** The first job of the stream, or of no stream. */
-  head: { jobId: string; costUnits: number } | null;
+  head: JobAhead | null;
 }
 
 /** The bound of the counts of jobs before a job. */

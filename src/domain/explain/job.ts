@@ -1,7 +1,14 @@
 import type { Job } from '../jobs/job.ts';
 import { isClaimed, isLeased, isTerminal } from '../jobs/state-machine.ts';
 import { iso, span } from '../time.ts';
-import { type Attempt, aheadMax, type Cause, type ExplainFacts, type QueuePosition } from './facts.ts';
+import {
+  type Attempt,
+  aheadMax,
+  type Cause,
+  type EndingLease,
+  type ExplainFacts,
+  type QueuePosition,
+} from './facts.ts';
 import { cause, counted, countedTo } from './text.ts';
 
 /** Why a job is in its state, and what would change that: the main cause first. */
@@ -117,7 +124,7 @@ function units({ job, capacity, endingSoon, nowMs }: QueuedFacts): Cause[] {
   }));
   const [soonest] = endingSoon;
   const then = soonest
-    ? `; without a heartbeat, the lease of ${soonest.workerId} expires next, in ${span(soonest.expiresAtMs - nowMs)}, with ${counted(soonest.costUnits, 'unit')}`
+    ? `; without a heartbeat, ${leaseOf(soonest)} expires next, in ${span(soonest.expiresAtMs - nowMs)}, with ${counted(soonest.costUnits, 'unit')}`
     : '';
   const text =
     job.costUnits > usable
@@ -125,6 +132,9 @@ function units({ job, capacity, endingSoon, nowMs }: QueuedFacts): Cause[] {
       : `it needs ${counted(job.costUnits, 'unit')}, and ${available} of ${usable} are free (${used} used)${then}`;
   return [cause('waiting_for_units', text, { facts: { ...figures, ending_next: next } })];
 }
+
+const leaseOf = ({ workerId }: EndingLease): string =>
+  workerId === null ? 'a lease' : `the lease of ${workerId}`;
 
 /** The fields of a queued job that its causes depend on. */
 export type QueuedJob = Pick<
@@ -236,7 +246,7 @@ function aheadOf(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: QueuePo
       ? ''
       : `, ${aheadInLane === 0 ? 'none' : countedTo(aheadInLane, aheadMax, 'job')} of them for the same workers`;
   const next = first
-    ? `; the first${of} is ${first.jobId}, which needs ${counted(first.costUnits, 'unit')}`
+    ? `; the first${of} ${first.jobId === null ? '' : `is ${first.jobId}, which `}needs ${counted(first.costUnits, 'unit')}`
     : '';
   const text = `${countedTo(ahead, aheadMax, 'job')}${of} ${ahead === 1 ? 'is' : 'are'} ahead of it${alike}${next}`;
   const headOf = (one: QueuePosition['head']) => one && { job_id: one.jobId, cost_units: one.costUnits };

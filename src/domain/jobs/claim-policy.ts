@@ -34,13 +34,13 @@ export interface Reporter {
 
 /** Decides about a worker's report of its job's state. */
 export function decideStatus(job: ClaimedJob, wanted: State, { workerId, holder }: Reporter): StatusDecision {
+  if (!isHeldBy(job.holder, holder)) {
+    throw new DomainError('worker_mismatch', 'the job is with another worker', { field: 'worker_id' });
+  }
   if (workerId !== null && job.claimedBy !== null && job.claimedBy !== workerId) {
     throw new DomainError('worker_mismatch', `the job is with worker ${job.claimedBy}`, {
       field: 'worker_id',
     });
-  }
-  if (!isHeldBy(job.holder, holder)) {
-    throw new DomainError('worker_mismatch', 'the job is with another worker', { field: 'worker_id' });
   }
   if (isClaimed(job.state) && claimIsOver(job)) {
     throw new DomainError('job_not_claimed', `the claim ran out at ${isoTime(job.claimExpiresAtMs)}`);

@@ -21,6 +21,7 @@ import type { Verbs } from '../engine.ts';
 import type { Draft } from '../jobs/submitter.ts';
 import { denied, requireName, requireWorker } from './access-control.ts';
 import type { Refusals } from './audit/refusals.ts';
+import { hideFirstJob } from './hide-first-job.ts';
 
 const isUnlimited = ({ kind }: Principal): boolean => kind === 'local' || kind === 'system';
 
@@ -98,6 +99,8 @@ export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
     if (!reachesJob(caller.principal.scopes, job)) throw jobNotFound(jobId);
   };
 
+  const requiring = (caller: Caller) => (jobId: string) => requireJob(jobId, caller);
+
   const requireLease = async (leaseId: string, caller: Caller): Promise<void> => {
     const { principal } = caller;
     if (isUnlimited(principal)) return;
@@ -115,8 +118,16 @@ export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
     jobs: {
       ...jobs,
       async submit(one, caller) {
-        if (!isUnlimited(caller.principal)) requireDraft(caller, namesOf(one));
-        return jobs.submit(one, caller);
+        if (isUnlimited(caller.principal)) return jobs.submit(one, caller);
+        requireDraft(caller, namesOf(one));
+        const submitted = await jobs.submit(one, caller).catch(async (error: unknown) => {
+          throw error instanceof DomainError ? await hideFirstJob(error, requiring(caller)) : error;
+        });
+        const { jobId, createdAtMs } = submitted.job;
+        const first = { jobId, createdAtMs, existing: submitted.existing };
+        const shown = await hideFirstJob(first, requiring(caller));
+        if (shown instanceof DomainError) throw shown;
+        return submitted;
       },
       async submitMany(drafts, caller) {
         if (isUnlimited(caller.principal)) return jobs.submitMany(drafts, caller);
@@ -127,7 +138,8 @@ export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
           caller,
         );
         let next = 0;
-        return problems.map((problem) => problem ?? (submitted[next++] as (typeof submitted)[number]));
+        const shown = await Promise.all(submitted.map((one) => hideFirstJob(one, requiring(caller))));
+        return problems.map((problem) => problem ?? (shown[next++] as (typeof shown)[number]));
       },
       async claim(command, caller) {
         requireActor(caller, command.worker_id);
@@ -218,6 +230,13 @@ export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
         requireActor(caller, release.workerId, release.token);
         return leases.end(release, caller);
       },
+      async findByToken(jobId, token, caller) {
+        // A wrong token does not reveal whether there is a job outside of the scopes.
+        return leases.findByToken(jobId, token, caller).catch(async (error: unknown) => {
+          await requireJob(jobId, caller);
+          throw error;
+        });
+      },
       async get(leaseId, caller) {
         const found = await leases.get(leaseId, caller);
         await requireLease(leaseId, caller);
@@ -244,6 +263,9 @@ export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
       },
       async release(release, caller) {
         requireActor(caller, release.ownerId);
+        // The answer names the owners of files that are not released.
+        if (!isUnlimited(caller.principal) && release.repository !== null)
+          requireName(caller.principal, 'repositories', release.repository, 'repository');
         return files.release(release, caller);
       },
       async reportActivity(ownerId, caller) {

@@ -1,3 +1,4 @@
+import type { Principal } from '../../domain/access/principal.ts';
 import { jobNotFound, leaseNotFound } from '../../domain/errors.ts';
 import { type Explanation, explain } from '../../domain/explain/explain.ts';
 import type { ExplainFacts, StreamClosing, TenantShare } from '../../domain/explain/facts.ts';
@@ -23,6 +24,7 @@ import { readLeases } from '../../store/sql/leases/read.ts';
 import { readUse } from '../../store/sql/quotas/quotas.ts';
 import { readKnownRequests } from '../../store/sql/workers/known-requests.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
+import { hideNames } from './hide-names.ts';
 
 /** Bounds of one explanation. The rest of a long history is in the job's events and attempts. */
 const window = { first: 20, last: 180 };
@@ -41,18 +43,18 @@ export class Explainer {
     this.#context = context;
   }
 
-  async explainJob(jobId: string, { signal }: Caller): Promise<Explanation> {
+  async explainJob(jobId: string, { principal, signal }: Caller): Promise<Explanation> {
     this.#context.metrics.noteIds({ job_id: jobId });
     if (!isUuid(jobId)) throw jobNotFound(jobId);
     return this.#read(async (sql) => {
       const nowMs = await seeOneMoment(sql);
       const found = await findJob(sql, jobId.toLowerCase(), signal);
       if (!found) throw jobNotFound(jobId);
-      return this.#explain(sql, nowMs, found, null);
+      return this.#explain(sql, nowMs, { ...found, lease: null }, principal);
     }, signal);
   }
 
-  async explainLease(leaseId: string, { signal }: Caller): Promise<Explanation> {
+  async explainLease(leaseId: string, { principal, signal }: Caller): Promise<Explanation> {
     this.#context.metrics.noteIds({ lease_id: leaseId });
     if (!isUuid(leaseId)) throw leaseNotFound(leaseId);
     return this.#read(async (sql) => {
@@ -62,7 +64,7 @@ export class Explainer {
       const { lease } = known;
       const found = await findJob(sql, lease.jobId, signal);
       if (!found) throw jobNotFound(lease.jobId);
-      return this.#explain(sql, nowMs, found, lease);
+      return this.#explain(sql, nowMs, { ...found, lease }, principal);
     }, signal);
   }
 
@@ -74,11 +76,13 @@ export class Explainer {
   async #explain(
     sql: EntitySql,
     nowMs: number,
-    { job, result }: JobWithResult,
-    lease: Lease | null,
+    { job, result, lease }: JobWithResult & { lease: Lease | null },
+    principal: Principal,
   ): Promise<Explanation> {
     const { settings } = this.#context;
     const attempts = lease ? [lease] : await this.#attemptsOf(sql, job.jobId);
+    const { place, demand } = await waitingOf(sql, job);
+    const endingSoon = await leasesEndingNext(sql, endingMax);
     const facts: Omit<ExplainFacts, 'streamClosed'> = {
       nowMs,
       job,
@@ -93,8 +97,8 @@ export class Explainer {
       outages: await outagesSince(sql, lease?.grantedAtMs ?? job.createdAtMs, outagesMax),
       // Claims do not reduce the free units, and summing them up would cost time.
       capacity: capacityOf({ ...(await findCapacity(sql, settings.capacityTotal)), reserved: 0 }),
-      ...(await waitingOf(sql, job)),
-      endingSoon: await leasesEndingNext(sql, endingMax),
+      demand,
+      ...(await hideNames(sql, { place, endingSoon }, principal)),
       tenant: await this.#tenantOf(sql, job),
     };
     return explain({ ...facts, streamClosed: this.#closingOf(attempts.at(-1), nowMs) });
