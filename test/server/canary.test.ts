@@ -1,6 +1,6 @@
 /**
- * Two tenants play random calls by every way in. All names and payloads of one of them carry a canary. No byte
- * of it, and none of its ids, may be in any header, answer, frame or trailer to the other.
+ * Two tenants play random calls by every way in. All names and payloads of one of them carry a canary. No
+ * byte of it, and none of its ids, may be in any header, answer, frame or trailer to the other.
  */
 import { randomBytes } from 'node:crypto';
 import type { JsonObject } from '@bufbuild/protobuf';

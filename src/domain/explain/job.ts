@@ -7,6 +7,7 @@ import {
   type Cause,
   type EndingLease,
   type ExplainFacts,
+  type JobAhead,
   type QueuePosition,
 } from './facts.ts';
 import { cause, counted, countedTo } from './text.ts';
@@ -237,6 +238,8 @@ function delayed({ nextRetryAtMs, runAtMs, attempts }: QueuedJob, nowMs: number)
     : cause('backoff', `the backoff before attempt ${attempts + 1} ends in ${left}`, times);
 }
 
+const idOf = ({ jobId }: JobAhead): string => (jobId === null ? '' : `is ${jobId}, which `);
+
 function aheadOf(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: QueuePosition): Cause[] {
   if (ahead === 0) return [];
   const first = laneHead && laneHead.jobId !== job.jobId ? laneHead : head;
@@ -245,9 +248,7 @@ function aheadOf(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: QueuePo
     aheadInLane === ahead
       ? ''
       : `, ${aheadInLane === 0 ? 'none' : countedTo(aheadInLane, aheadMax, 'job')} of them for the same workers`;
-  const next = first
-    ? `; the first${of} ${first.jobId === null ? '' : `is ${first.jobId}, which `}needs ${counted(first.costUnits, 'unit')}`
-    : '';
+  const next = first ? `; the first${of} ${idOf(first)}needs ${counted(first.costUnits, 'unit')}` : '';
   const text = `${countedTo(ahead, aheadMax, 'job')}${of} ${ahead === 1 ? 'is' : 'are'} ahead of it${alike}${next}`;
   const headOf = (one: QueuePosition['head']) => one && { job_id: one.jobId, cost_units: one.costUnits };
   const isMore = ahead > aheadMax;

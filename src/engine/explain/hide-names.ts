@@ -1,4 +1,4 @@
-/** Removes from an explanation's facts the names of jobs and workers that the caller's scopes do not reach. */
+/** Removes from an explanation's facts the names of jobs and workers outside of the caller's scopes. */
 import type { Principal } from '../../domain/access/principal.ts';
 import { reachesAllJobs, reachesJob } from '../../domain/access/scopes.ts';
 import type { EndingLease, ExplainFacts, JobAhead } from '../../domain/explain/facts.ts';
