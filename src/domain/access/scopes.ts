@@ -18,6 +18,10 @@ export const isPrefix = (pattern: string): boolean => pattern.endsWith('*');
 
 export const reachesAll = (patterns: readonly string[]): boolean => patterns.includes('*');
 
+/** Whether nothing of any kind is outside. */
+export const reachesEverything = (scopes: Scopes): boolean =>
+  scopeKinds.every((kind) => reachesAll(scopes[kind]));
+
 export const matches = (patterns: readonly string[], name: string): boolean =>
   patterns.some((pattern) => (isPrefix(pattern) ? name.startsWith(pattern.slice(0, -1)) : pattern === name));
 

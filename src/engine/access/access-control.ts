@@ -11,10 +11,9 @@ import { type Access, type Permission, type Reach, reachOf } from '../../domain/
 import {
   type JobScope,
   matches,
-  reachesAll,
+  reachesEverything,
   reachesJob,
   type ScopeKind,
-  scopeKinds,
 } from '../../domain/access/scopes.ts';
 import { DomainError } from '../../domain/errors.ts';
 
@@ -27,7 +26,7 @@ export function requireAccess(principal: Principal, access: Access): Reach {
   const reach = reachOf(principal.roles, access);
   if (reach === undefined)
     throw denied(`needs the permission ${access}, which ${printableRoles(principal)} does not give`);
-  if (reach === 'all' && !scopeKinds.every((kind) => reachesAll(principal.scopes[kind])))
+  if (reach === 'all' && !reachesEverything(principal.scopes))
     throw denied(`needs the permission ${access} with scopes that reach everything`);
   return reach;
 }

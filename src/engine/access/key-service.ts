@@ -3,18 +3,21 @@ import type { AuditAction, AuditEvent } from '../../domain/access/audit.ts';
 import type { Key, KeyDraft } from '../../domain/access/key.ts';
 import { newKeyId, newKeyText } from '../../domain/access/key-text.ts';
 import type { Principal } from '../../domain/access/principal.ts';
-import { covers, scopeKinds } from '../../domain/access/scopes.ts';
+import { covers, reachesEverything, scopeKinds } from '../../domain/access/scopes.ts';
 import { DomainError, printable } from '../../domain/errors.ts';
 import type { CreateKey, ListAudit } from '../../domain/requests/access.ts';
 import { newId } from '../../lib/uuid.ts';
-import { isUniqueViolation } from '../../store/connection/sql.ts';
+import { type EntitySql, isUniqueViolation } from '../../store/connection/sql.ts';
 import type { Database } from '../../store/database.ts';
 import { listAudit, recordAudit } from '../../store/sql/access/audit.ts';
 import {
-  countKeys,
+  countKeysInForce,
+  deleteEndedKeys,
   findKey,
   insertKey,
+  type KeyOrigin,
   readKeys,
+  readOrigins,
   revokeKey,
   rotateKey,
   type StoredKey,
@@ -25,8 +28,13 @@ import { denied } from './access-control.ts';
 import { audited, detailOf } from './audit/audited.ts';
 import { auditFilterOf, keyDraftOf } from './key-requests.ts';
 
-/** Keys that may exist at once, revoked ones included, because servers keep all of them in memory. */
+/** Keys that may be in force at once, because servers keep all of them in memory. */
 const keysMax = 10_000;
+/** Keys in force that an administrator of a part has created, itself or through keys that it created. */
+const createdKeysMax = 1_000;
+/** Revoked and expired keys are deleted after this time, and earlier where there are more of them. */
+const endedKeysDays = 30;
+const endedKeysMax = 1_000;
 
 /** For how long the old secret of a rotated key counts, by default. */
 const overlapDefaultS = 86_400;
@@ -53,8 +61,8 @@ export class KeyService {
     const keyId = newKeyId();
     const { text, hash } = newKeyText(keyId);
     const key = await this.#database.transaction(async (sql) => {
-      if ((await countKeys(sql)) >= keysMax)
-        throw new DomainError('quota_exceeded', `there are ${keysMax} keys already`);
+      await deleteEndedKeys(sql, endedKeysDays, endedKeysMax);
+      await requireRoom(sql, caller.principal);
       const lineage = newId();
       const createdBy = caller.principal.name;
       const inserted = await insertKey(sql, { ...draft, keyId, lineage, secretHash: hash, createdBy }).catch(
@@ -121,6 +129,36 @@ export class KeyService {
       return withoutHashes(after);
     }, caller.signal);
   }
+}
+
+/** The owner of the database always finds room, so that no administrator can lock it out. */
+async function requireRoom(sql: EntitySql, { kind, name }: Principal): Promise<void> {
+  if (kind === 'local') return;
+  const count = await countKeysInForce(sql);
+  if (count >= keysMax) throw new DomainError('quota_exceeded', `there are ${keysMax} keys in force already`);
+  if (count < createdKeysMax) return;
+  const origins = await readOrigins(sql);
+  const byName = new Map(origins.map((key) => [key.name, key]));
+  const inForce = origins.filter((key) => key.isInForce);
+  for (const creator of limitedAncestry(name, byName)) {
+    const created = inForce.filter((key) => limitedAncestry(key.createdBy, byName).has(creator));
+    if (created.length >= createdKeysMax)
+      throw new DomainError(
+        'quota_exceeded',
+        `the key ${printable(creator)} has created ${createdKeysMax} keys in force already`,
+      );
+  }
+}
+
+/** The key itself and those that it comes from, without those that reach everything. */
+function limitedAncestry(name: string, byName: ReadonlyMap<string, KeyOrigin>): Set<string> {
+  const names = new Set<string>();
+  let key = byName.get(name);
+  while (key && !names.has(key.name) && !reachesEverything(key.scopes)) {
+    names.add(key.name);
+    key = byName.get(key.createdBy);
+  }
+  return names;
 }
 
 const createdDetail = ({ name, roles, expiresAtMs }: KeyDraft): string | null =>

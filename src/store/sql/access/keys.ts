@@ -15,12 +15,15 @@ export interface StoredKey extends Key {
 
 type Row = InferEntity<typeof ApiKey>;
 
+const scopesIn = (stored: Record<string, string[]>): Scopes =>
+  Object.fromEntries(scopeKinds.map((kind) => [kind, stored[kind] ?? []])) as unknown as Scopes;
+
 const keyOf = (row: Row): StoredKey => ({
   keyId: row.key_id,
   lineage: row.lineage,
   name: row.name,
   roles: row.roles as Role[],
-  scopes: Object.fromEntries(scopeKinds.map((kind) => [kind, row.scopes[kind] ?? []])) as unknown as Scopes,
+  scopes: scopesIn(row.scopes),
   workerIds: row.worker_ids,
   seesPayloads: row.sees_payloads,
   limits: { ...serverLimits, ...row.limits },
@@ -59,16 +62,54 @@ export async function raiseRevision(sql: EntitySql): Promise<void> {
 export const readKeys = async (sql: EntitySql): Promise<StoredKey[]> =>
   (await sql.em().find(ApiKey, {}, { orderBy: { created_at: 'asc', key_id: 'asc' } })).map(keyOf);
 
+const inForce = () => ({
+  revoked_at: null,
+  $or: [{ expires_at: null }, { expires_at: { $gt: now() } }],
+});
+
 /** The keys that are neither revoked nor expired, by the database's clock. */
-export async function readKeysInForce(sql: EntitySql, signal?: AbortSignal): Promise<Key[]> {
-  const isInForce = {
-    revoked_at: null,
-    $or: [{ expires_at: null }, { expires_at: { $gt: raw('clock_timestamp()') } }],
-  };
-  return (await sql.em(signal).find(ApiKey, isInForce)).map(keyOf);
+export const readKeysInForce = async (sql: EntitySql, signal?: AbortSignal): Promise<Key[]> =>
+  (await sql.em(signal).find(ApiKey, inForce())).map(keyOf);
+
+export const countKeysInForce = (sql: EntitySql): Promise<number> => sql.em().count(ApiKey, inForce());
+
+export interface KeyOrigin {
+  name: string;
+  createdBy: string;
+  scopes: Scopes;
+  isInForce: boolean;
 }
 
-export const countKeys = (sql: EntitySql): Promise<number> => sql.em().count(ApiKey, {});
+/** Which keys created which, by their names. */
+export async function readOrigins(sql: EntitySql): Promise<KeyOrigin[]> {
+  const fields = ['key_id', 'name', 'created_by', 'scopes'] as const;
+  const current = new Set((await sql.em().find(ApiKey, inForce(), { fields: ['key_id'] })).map(idOf));
+  const all = await sql.em().find(ApiKey, {}, { fields, orderBy: { created_at: 'asc' } });
+  return all.map((row) => ({
+    name: row.name,
+    createdBy: row.created_by,
+    scopes: scopesIn(row.scopes),
+    isInForce: current.has(row.key_id),
+  }));
+}
+
+const idOf = ({ key_id }: { key_id: string }): string => key_id;
+
+/** Deletes keys that were revoked or have expired `days` ago, and the oldest of more than `endedMax`. */
+export async function deleteEndedKeys(sql: EntitySql, days: number, endedMax: number): Promise<void> {
+  const until = () => raw("clock_timestamp() - ?::float8 * interval '1 day'", [days]);
+  await sql.em().nativeDelete(ApiKey, {
+    $or: [{ revoked_at: { $lt: until() } }, { expires_at: { $lt: until() } }],
+  });
+  const surplus = await sql
+    .em()
+    .find(
+      ApiKey,
+      { $or: [{ revoked_at: { $ne: null } }, { expires_at: { $lte: now() } }] },
+      { fields: ['key_id'], orderBy: { created_at: 'desc', key_id: 'desc' }, offset: endedMax },
+    );
+  if (surplus.length > 0) await sql.em().nativeDelete(ApiKey, { key_id: { $in: surplus.map(idOf) } });
+}
 
 export async function findKey(sql: EntitySql, keyId: string): Promise<StoredKey | undefined> {
   const row = await sql.em().findOne(ApiKey, { key_id: keyId });
