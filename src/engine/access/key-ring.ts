@@ -30,7 +30,8 @@ const addressesMax = 1_000;
 
 interface Entry {
   key: StoredKey;
-  principal: Principal;
+  /** Who calls with the secret of this hash, so that a stream ends with the secret that opened it. */
+  principals: ReadonlyMap<string, Principal>;
   /** The last use that is not written yet. */
   use: { atMs: number; from: string } | undefined;
   /** Addresses that it was used from. */
@@ -57,7 +58,9 @@ export class KeyRing implements Service {
   readonly #refreshes: PeriodicTask;
   readonly #listeners = new Set<() => void>();
   #entries = new Map<string, Entry>();
-  #remembered = new Map<string, { entry: Entry; untilMs: number }>();
+  #remembered = new Map<string, { entry: Entry; principal: Principal; untilMs: number }>();
+  /** The hash of the secret that a principal came with. */
+  readonly #secrets = new WeakMap<Principal, string>();
   #revision: string | undefined;
   #usesWrittenAt = 0;
 
@@ -116,52 +119,55 @@ export class KeyRing implements Service {
   check(text: string, peer: string): Principal | KeyRefusal {
     const now = this.#nowMs();
     const remembered = this.#remembered.get(text);
-    const found = remembered && now < remembered.untilMs ? remembered.entry : this.#verify(text, now);
+    const found = remembered && now < remembered.untilMs ? remembered : this.#verify(text, now);
     if (typeof found === 'string') return found;
-    const { key } = found;
+    const { entry, principal } = found;
+    const { key } = entry;
     if (key.revokedAtMs !== null) return 'revoked';
     if (key.expiresAtMs !== null && key.expiresAtMs <= now) return 'expired';
-    if (found.use) {
-      found.use.atMs = now;
-      found.use.from = peer;
-    } else found.use = { atMs: now, from: peer };
-    if (!found.addresses.has(peer)) this.#addAddress(found, peer);
-    return found.principal;
+    if (entry.use) {
+      entry.use.atMs = now;
+      entry.use.from = peer;
+    } else entry.use = { atMs: now, from: peer };
+    if (!entry.addresses.has(peer)) this.#addAddress(entry, principal, peer);
+    return principal;
   }
 
   /** The principal of a key that counts. */
   find(keyId: string): Principal | undefined {
     const entry = this.#entries.get(keyId);
-    return entry && isInForce(entry.key, this.#nowMs()) ? entry.principal : undefined;
+    if (!entry || !isInForce(entry.key, this.#nowMs())) return undefined;
+    return entry.principals.get(entry.key.secretHash);
   }
 
-  /** Whether a principal that came with a key still counts. */
-  isInForce({ id, expiresAtMs }: Principal): boolean {
-    const entry = this.#entries.get(id);
-    if (!entry || entry.key.revokedAtMs !== null) return false;
-    return expiresAtMs === null || expiresAtMs > this.#nowMs();
+  /** Whether a principal that came with a key still counts, and the secret that it came with too. */
+  isInForce(principal: Principal): boolean {
+    const key = this.#entries.get(principal.id)?.key;
+    const hash = this.#secrets.get(principal);
+    if (!key || hash === undefined) return false;
+    const now = this.#nowMs();
+    return isInForce(key, now) && now < secretUntilMs(key, hash);
   }
 
-  #addAddress({ principal, addresses }: Entry, peer: string): void {
+  #addAddress({ addresses }: Entry, principal: Principal, peer: string): void {
     // The audit has an address once, however often it is reported.
     if (addresses.size >= addressesMax) addresses.clear();
     if (this.#onNewAddress(principal, peer)) addresses.add(peer);
   }
 
-  #verify(text: string, now: number): Entry | KeyRefusal {
+  #verify(text: string, now: number): { entry: Entry; principal: Principal } | KeyRefusal {
     const parts = parseKey(text);
     if (!parts) return 'malformed';
     const entry = this.#entries.get(parts.keyId);
     if (!entry) return 'unknown';
     const hash = hashOf(parts.secret);
-    const { secretHash, previousHash, previousUntilMs } = entry.key;
-    const isCurrent = areEqual(hash, secretHash);
-    const isPrevious = previousHash !== null && areEqual(hash, previousHash) && (previousUntilMs ?? 0) > now;
-    if (!isCurrent && !isPrevious) return 'wrong secret';
-    const untilMs = isCurrent ? Number.POSITIVE_INFINITY : (previousUntilMs ?? 0);
+    const untilMs = secretUntilMs(entry.key, hash);
+    const principal = entry.principals.get(hash);
+    if (untilMs <= now || !principal) return 'wrong secret';
     if (this.#remembered.size >= rememberedMax) this.#remembered.clear();
-    this.#remembered.set(text, { entry, untilMs });
-    return entry;
+    const found = { entry, principal, untilMs };
+    this.#remembered.set(text, found);
+    return found;
   }
 
   async #read(revision: string): Promise<void> {
@@ -172,12 +178,23 @@ export class KeyRing implements Service {
     this.#entries = new Map(
       keys.map((key) => {
         const { use, addresses = new Set<string>() } = before.get(key.keyId) ?? {};
-        return [key.keyId, { key, principal: principalOf(key), use, addresses }];
+        return [key.keyId, { key, principals: this.#principalsOf(key), use, addresses }];
       }),
     );
     this.#remembered = new Map();
     this.#revision = revision;
     this.#log.debug('the keys were read', { keys: keys.length });
+  }
+
+  #principalsOf(key: StoredKey): ReadonlyMap<string, Principal> {
+    const principals = new Map<string, Principal>();
+    for (const hash of [key.secretHash, key.previousHash]) {
+      if (hash === null) continue;
+      const principal = principalOf(key);
+      principals.set(hash, principal);
+      this.#secrets.set(principal, hash);
+    }
+    return principals;
   }
 
   async #writeUses(): Promise<void> {
@@ -195,6 +212,12 @@ export class KeyRing implements Service {
 
 /** Compares in a time that does not depend on the texts. */
 const areEqual = (a: string, b: string): boolean => timingSafeEqual(Buffer.from(a), Buffer.from(b));
+
+/** Until when the secret of this hash counts; 0 for one that never did. */
+function secretUntilMs({ secretHash, previousHash, previousUntilMs }: StoredKey, hash: string): number {
+  if (areEqual(hash, secretHash)) return Number.POSITIVE_INFINITY;
+  return previousHash !== null && areEqual(hash, previousHash) ? (previousUntilMs ?? 0) : 0;
+}
 
 const isInForce = ({ revokedAtMs, expiresAtMs }: Key, now: number): boolean =>
   revokedAtMs === null && (expiresAtMs === null || expiresAtMs > now);

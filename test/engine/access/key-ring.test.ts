@@ -1,4 +1,5 @@
 import { expect } from 'chai';
+import { Authenticator } from '../../../src/engine/access/authenticator.ts';
 import { KeyRing } from '../../../src/engine/access/key-ring.ts';
 import { KeyService } from '../../../src/engine/access/key-service.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
@@ -49,6 +50,32 @@ describe('the key ring', () => {
       const next = await service.rotate(keyId, { overlap_s: 0 }, caller);
       await ring.runOnce();
       expect([check(fresh.text), check(next.text)]).to.deep.equal(['wrong secret', 'a']);
+    });
+
+    it('ends the streams of the old secret with its overlap, and keeps those of the new one', async () => {
+      const { text, keyId } = await createKey(store.database, { name: 'a', roles: ['worker'] });
+      await ring.runOnce();
+      const authenticator = new Authenticator({ keys: ring, tokens: undefined, log: silentLog });
+      const ended: string[] = [];
+      const follow = async (name: string, key: string) => {
+        const authorization = `Bearer ${key}`;
+        const principal = await authenticator.authenticate({ authorization, peer: '192.0.2.1' });
+        authenticator.follow(principal, ({ code }) => ended.push(`${name}: ${code}`));
+      };
+      await follow('first', text);
+      const second = await service.rotate(keyId, { overlap_s: 3_600 }, caller);
+      await ring.runOnce();
+      await follow('second', second.text);
+      expect(ended).to.deep.equal([]);
+      now += 3_605_000;
+      await ring.runOnce();
+      expect(ended).to.deep.equal(['first: unauthenticated']);
+      const third = await service.rotate(keyId, { overlap_s: 0 }, caller);
+      now += 10_000_000;
+      await ring.runOnce();
+      await follow('third', third.text);
+      await ring.runOnce();
+      expect(ended).to.deep.equal(['first: unauthenticated', 'second: unauthenticated']);
     });
 
     it('refuses a revoked key after its next round, and an expired one without a round', async () => {
