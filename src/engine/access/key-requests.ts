@@ -7,8 +7,8 @@ import { limits } from '../../domain/limits.ts';
 import type { CreateKey, ListAudit } from '../../domain/requests/access.ts';
 import type { AuditFilter } from '../../store/sql/access/audit.ts';
 
-const dayMs = 86_400_000;
-const expiresInDaysDefault = 90;
+export const dayMs = 86_400_000;
+export const expiresInDaysDefault = 90;
 
 export function keyDraftOf(command: CreateKey, nowMs: number): KeyDraft {
   if (command.never_expires === true && command.expires_in_days != null)

@@ -1,5 +1,6 @@
 /** Builds what the server needs to know its callers, as configured. */
-import { open } from 'node:fs/promises';
+
+import { open, rm } from 'node:fs/promises';
 import { serverLimits } from '../../domain/access/key-limits.ts';
 import { localPrincipal } from '../../domain/access/principal.ts';
 import { everything } from '../../domain/access/scopes.ts';
@@ -9,6 +10,7 @@ import { AuditQueue } from './audit/audit-queue.ts';
 import { Authenticator } from './authenticator.ts';
 import { FailedAttempts } from './failed-attempts.ts';
 import { type IdentitySettings, openIdentities } from './identities/open-identities.ts';
+import { dayMs, expiresInDaysDefault } from './key-requests.ts';
 import { KeyRing } from './key-ring.ts';
 import { KeyService } from './key-service.ts';
 import { Sessions } from './sessions.ts';
@@ -101,21 +103,22 @@ async function openKeyRing(
     onNewAddress: (principal, address) => audit.noteAddress(principal, address),
   });
   await keyRing.load();
-  if (keyRing.size === 0 && adminKeyFile !== undefined) {
+  // Revoked and expired keys count here: a restart must not undo that all keys were revoked.
+  if (keyRing.keys.length === 0 && adminKeyFile !== undefined) {
     await writeAdminKey(database, adminKeyFile);
     await keyRing.load();
   }
   if (keyRing.size === 0 && !hasOtherWays)
     throw new Error(
-      'LEASEHOLD_AUTH is keys, and there is no key: ' +
-        'run `leasehold keys create --local`, or set LEASEHOLD_ADMIN_KEY_FILE',
+      'LEASEHOLD_AUTH is keys, and no key is in force: ' +
+        'run `leasehold keys create --local`, or set LEASEHOLD_ADMIN_KEY_FILE before the first start',
     );
   return keyRing;
 }
 
 /**
  * Writes a key for administrators to a new file that only its user can read. Of servers that start together
- * one creates the key, because names are unique.
+ * one creates the key, because names are unique. The key expires like others.
  */
 async function writeAdminKey(database: Database, path: string): Promise<void> {
   const file = await open(path, 'wx', 0o600).catch((cause: unknown) => {
@@ -133,11 +136,14 @@ async function writeAdminKey(database: Database, path: string): Promise<void> {
         seesPayloads: true,
         limits: serverLimits,
         note: 'written by the first server',
-        expiresAtMs: null,
+        expiresAtMs: Date.now() + expiresInDaysDefault * dayMs,
       },
       { peer: 'server', principal: { ...localPrincipal, kind: 'system', id: 'server', name: 'server' } },
     );
     await file.writeFile(`${text}\n`);
+  } catch (error) {
+    await rm(path, { force: true });
+    throw error;
   } finally {
     await file.close();
   }
