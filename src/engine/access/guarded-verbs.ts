@@ -15,13 +15,13 @@ import {
   type ScopeKind,
 } from '../../domain/access/scopes.ts';
 import { DomainError, jobNotFound, leaseNotFound } from '../../domain/errors.ts';
-import type { Job, JobWithResult } from '../../domain/jobs/job.ts';
 import type { Caller } from '../context/engine-context.ts';
 import type { Verbs } from '../engine.ts';
 import type { Draft } from '../jobs/submitter.ts';
 import { denied, requireName, requireWorker } from './access-control.ts';
 import type { Refusals } from './audit/refusals.ts';
 import { hideFirstJob } from './hide-first-job.ts';
+import { shownEvents, shownJob, shownLease, shownResult } from './shown.ts';
 
 const isUnlimited = ({ kind }: Principal): boolean => kind === 'local' || kind === 'system';
 
@@ -77,17 +77,6 @@ const namesOf = ({ addonId, jobType, stream }: Draft): JobNames => ({
   job_type: jobType,
   stream,
 });
-
-/** An observer without the right to payloads sees a job without them. */
-function shownTo<Shown extends Job>({ roles, seesPayloads }: Principal, job: Shown): Shown {
-  if (seesPayloads || roles.some((role) => role !== 'observer')) return job;
-  return { ...job, payload: {} };
-}
-
-const shownResult = (principal: Principal, found: JobWithResult): JobWithResult => {
-  const job = shownTo(principal, found.job);
-  return job === found.job ? found : { job, result: null };
-};
 
 export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
   const { jobs, leases, files, capacity, stats, keys, quotas, queue, workers } = verbs;
@@ -183,7 +172,7 @@ export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
         if (job_type != null) requireName(principal, 'job_types', job_type, 'job_type');
         if (stream != null) requireName(principal, 'streams', stream, 'stream');
         const page = await jobs.list(command, caller);
-        return { ...page, items: page.items.map((job) => shownTo(caller.principal, job)) };
+        return { ...page, items: page.items.map((job) => shownJob(principal, job)) };
       },
       async streams(command, caller) {
         requireEverything(caller, ['addon_ids', 'job_types', 'streams'], 'the depth of streams');
@@ -191,12 +180,14 @@ export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
       },
       async events(jobId, command, caller) {
         await requireJob(jobId, caller);
-        return jobs.events(jobId, command, caller);
+        const page = await jobs.events(jobId, command, caller);
+        return { ...page, items: shownEvents(caller.principal, page.items) };
       },
       async *watch(jobId, afterEventId, caller) {
         await requireJob(jobId, caller);
+        const { principal } = caller;
         for await (const page of jobs.watch(jobId, afterEventId, caller))
-          yield isUnlimited(caller.principal) ? page : { ...page, ...shownResult(caller.principal, page) };
+          yield { ...shownResult(principal, page), events: shownEvents(principal, page.events) };
       },
       async explain(jobId, caller) {
         await requireJob(jobId, caller);
@@ -240,9 +231,12 @@ export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
       async get(leaseId, caller) {
         const found = await leases.get(leaseId, caller);
         await requireLease(leaseId, caller);
-        return isUnlimited(caller.principal)
-          ? found
-          : { ...found, job: shownTo(caller.principal, found.job) };
+        const { principal } = caller;
+        return { ...found, lease: shownLease(principal, found.lease), job: shownJob(principal, found.job) };
+      },
+      async list(command, caller) {
+        const page = await leases.list(command, caller);
+        return { ...page, items: page.items.map((lease) => shownLease(caller.principal, lease)) };
       },
       async explain(leaseId, caller) {
         await requireLease(leaseId, caller);

@@ -23,6 +23,7 @@ import { listLeases, readLifeSigns } from '../../store/sql/leases/find.ts';
 import { readLeases } from '../../store/sql/leases/read.ts';
 import { readUse } from '../../store/sql/quotas/quotas.ts';
 import { readKnownRequests } from '../../store/sql/workers/known-requests.ts';
+import { shownFacts } from '../access/shown.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 import { hideNames } from './hide-names.ts';
 
@@ -101,7 +102,8 @@ export class Explainer {
       ...(await hideNames(sql, { place, endingSoon }, principal)),
       tenant: await this.#tenantOf(sql, job),
     };
-    return explain({ ...facts, streamClosed: this.#closingOf(attempts.at(-1), nowMs) });
+    const streamClosed = this.#closingOf(attempts.at(-1), nowMs);
+    return explain(shownFacts(principal, { ...facts, streamClosed }));
   }
 
   async #tenantOf(sql: EntitySql, { addonId, state }: Job): Promise<TenantShare | null> {

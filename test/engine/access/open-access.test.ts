@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { readConfig } from '../../../src/config.ts';
 import { KeyService } from '../../../src/engine/access/key-service.ts';
 import { openAccess } from '../../../src/engine/access/open-access.ts';
 import { temporaryFolder } from '../../support/cleanup.ts';
@@ -20,14 +21,7 @@ describe('the first key', () => {
 
     const start = () =>
       openAccess(
-        {
-          auth: ['keys'],
-          authRefreshS: 1,
-          adminKeyFile: path,
-          rateAnonymous: 0,
-          rateBurstS: 1,
-          maxStreamsPerKey: 1,
-        },
+        { ...readConfig({}, {}), auth: ['keys'], adminKeyFile: path, rateAnonymous: 0, rateBurstS: 1 },
         store.database,
         silentLog,
       );
