@@ -134,8 +134,7 @@ export async function startServer(
     settings: config,
     metrics,
     log: serverLog,
-    isGuarded: access.authenticator.isOn,
-    refusals: access.audit,
+    authenticator: access.authenticator,
   });
   const processFigures = new ProcessMetrics(metrics.registry, database.engine);
   const figures = new ServerGauges({

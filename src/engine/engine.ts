@@ -1,14 +1,16 @@
-import { noRefusals, type Refusals, reported } from './access/audit/refusals.ts';
+import { type Refusals, reported } from './access/audit/refusals.ts';
+import { type Authenticator, openAuthenticator } from './access/authenticator.ts';
 import { guarded } from './access/guarded-verbs.ts';
 import { rateLimited } from './access/rate-limited-verbs.ts';
 import { RateLimiter } from './access/rate-limiter.ts';
 import { Services, type ServicesOptions } from './services.ts';
 
 export interface EngineOptions extends ServicesOptions {
-  /** Callers have credentials, which limit what they reach, how much they ask, and what their tenants use. */
-  isGuarded: boolean;
-  /** Records refused calls; by default none. */
-  refusals?: Refusals;
+  /**
+   * Where it is on, callers have credentials, which limit what they reach, how much they ask, and what their
+   * tenants use. It records refused calls, too.
+   */
+  authenticator?: Authenticator;
 }
 
 /** The verbs of each noun. A verb is a method of the service that carries it out. */
@@ -133,13 +135,14 @@ export class Engine {
 
   constructor(
     services: Services,
-    { isGuarded = false, refusals = noRefusals }: Pick<Partial<EngineOptions>, 'isGuarded' | 'refusals'> = {},
+    { authenticator = openAuthenticator }: Pick<EngineOptions, 'authenticator'> = {},
   ) {
     this.#services = services;
+    const { refusals } = authenticator;
     this.refusals = refusals;
-    const { jobs, leases, files, capacity, stats, keys, quotas, queue, workers } = isGuarded
+    const { jobs, leases, files, capacity, stats, keys, quotas, queue, workers } = authenticator.isOn
       ? reported(
-          rateLimited(guarded(verbsOf(services), refusals), new RateLimiter(services.settings)),
+          rateLimited(guarded(verbsOf(services), authenticator), new RateLimiter(services.settings)),
           refusals,
         )
       : verbsOf(services);

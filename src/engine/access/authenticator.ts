@@ -12,6 +12,7 @@ import { DomainError } from '../../domain/errors.ts';
 import { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import { createLog, type Log } from '../../lib/log.ts';
 import type { PeerCertificate } from '../../lib/net/peer-certificate.ts';
+import type { Caller } from '../context/engine-context.ts';
 import { noRefusals, type Refusals, UnauthenticatedError } from './audit/refusals.ts';
 import type { FailedAttempts } from './failed-attempts.ts';
 import type { IdentityMapper } from './identities/identity-mapper.ts';
@@ -55,7 +56,7 @@ export interface AuthenticatorOptions {
 /** How often streams of tokens and certificates are looked at. */
 const roundMs = 1_000;
 
-/** A stream that ends with its principal. */
+/** A stream, or a call that waits, that ends with its principal. */
 interface Follower {
   principal: Principal;
   end(error: DomainError): void;
@@ -129,12 +130,40 @@ export class Authenticator {
   follow(principal: Principal, end: (error: DomainError) => void): () => void {
     if (!this.isOn || principal.kind === 'local') return () => {};
     const close = this.#streamCounts?.open(principal);
-    const follower = { principal, end };
-    this.#followers.add(follower);
+    const unfollow = this.#add({ principal, end });
     return () => {
-      this.#followers.delete(follower);
+      unfollow();
       close?.();
     };
+  }
+
+  /**
+   * Runs a call that may wait. Its signal fires, and the call fails with `unauthenticated`, once its principal
+   * does not count any more.
+   */
+  async whileInForce<Call extends Pick<Caller, 'principal' | 'signal'>, Answer>(
+    caller: Call,
+    run: (caller: Call) => Promise<Answer>,
+  ): Promise<Answer> {
+    if (!this.isOn || caller.principal.kind === 'local') return run(caller);
+    const ended = new AbortController();
+    const { principal, signal } = caller;
+    const unfollow = this.#add({ principal, end: (error) => ended.abort(error) });
+    try {
+      return await run({
+        ...caller,
+        signal: signal ? AbortSignal.any([signal, ended.signal]) : ended.signal,
+      });
+    } catch (error) {
+      throw ended.signal.aborted ? ended.signal.reason : error;
+    } finally {
+      unfollow();
+    }
+  }
+
+  #add(follower: Follower): () => void {
+    this.#followers.add(follower);
+    return () => this.#followers.delete(follower);
   }
 
   #endFollowers(): void {

@@ -19,7 +19,7 @@ import type { Caller } from '../context/engine-context.ts';
 import type { Verbs } from '../engine.ts';
 import type { Draft } from '../jobs/submitter.ts';
 import { denied, requireName, requireWorker } from './access-control.ts';
-import type { Refusals } from './audit/refusals.ts';
+import type { Authenticator } from './authenticator.ts';
 import { hideFirstJob } from './hide-first-job.ts';
 import { shownEvents, shownJob, shownLease, shownResult } from './shown.ts';
 
@@ -78,7 +78,8 @@ const namesOf = ({ addonId, jobType, stream }: Draft): JobNames => ({
   stream,
 });
 
-export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
+export function guarded(verbs: Verbs, authenticator: Authenticator): Verbs {
+  const { refusals } = authenticator;
   const { jobs, leases, files, capacity, stats, keys, quotas, queue, workers } = verbs;
 
   /** Throws as if the job did not exist, unless the scopes reach it. */
@@ -203,7 +204,8 @@ export function guarded(verbs: Verbs, refusals: Refusals): Verbs {
       },
       async acquire(command, caller) {
         requireActor(caller, command.worker_id);
-        return leases.acquire(command, caller);
+        if (!command.wait_ms) return leases.acquire(command, caller);
+        return authenticator.whileInForce(caller, (followed) => leases.acquire(command, followed));
       },
       async heartbeat(heartbeat, caller) {
         requireActor(caller, heartbeat.workerId, heartbeat.token);
