@@ -102,6 +102,7 @@ describe('scopes', () => {
         ['POST', '/api/scheduler/jobs/ID/cancel', {}],
         ['POST', '/api/scheduler/jobs/ID/status', { state: 'PREPARING', worker_id: 'red-1' }],
         ['POST', '/api/scheduler/lease/request', { job_id: 'ID', worker_id: 'red-1' }],
+        ['POST', '/internal/worker/heartbeat', { job_id: 'ID', worker_id: 'red-1', lease_token: nowhere }],
       ];
       for (const [method, path, body] of asks) {
         const by = async (id: string) => {
