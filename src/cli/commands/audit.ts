@@ -46,9 +46,13 @@ interface EventBody {
 const detailOf = ({ detail, left_out }: EventBody): string | null =>
   left_out === 0 ? detail : `${detail ?? ''} (${left_out} more)`.trim();
 
+/** The id stands beside the name, because names of keys that were revoked may be used again. */
+const whoOf = ({ kind, id, name }: EventBody['principal']): string =>
+  [name, id === '' ? kind : `${kind}:${id}`].filter((part) => part !== '').join(' ');
+
 const columns: readonly Column<EventBody>[] = [
   { heading: 'TIME', of: ({ ts }) => when(ts) },
-  { heading: 'PRINCIPAL', of: ({ principal }) => principal.name || principal.kind, atLeast: 10 },
+  { heading: 'PRINCIPAL', of: ({ principal }) => whoOf(principal), atLeast: 10 },
   { heading: 'ACTION', of: ({ action }) => action },
   { heading: 'OUTCOME', of: ({ outcome }) => outcome },
   { heading: 'TARGET', of: ({ target }) => target, atLeast: 10 },
