@@ -223,7 +223,7 @@ export declare type CreateKeyRequest = Message<"leasehold.v1.CreateKeyRequest"> 
   scopes?: Scopes | undefined;
 
   /**
-   * By default the key's name, and all names that begin with it.
+   * By default the key's name, and all names that begin with it and `-` or `/`.
    *
    * @generated from field: repeated string worker_ids = 4;
    */

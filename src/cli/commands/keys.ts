@@ -30,7 +30,8 @@ begin so, and * for all.
   --type <names>       The types of jobs that it reaches.
   --repository <names> The repositories whose files it reaches.
   --worker <names>     The workers and file owners that it may act as. The default
-                       is its name, and names that begin with it.
+                       is <name>, <name>-* and <name>/*; * for administrators that
+                       reach everything.
   --payloads           An observer sees payloads, results and errors.
   --expires <days>d    When it expires; the default is 90d. never is for ever.
   --rate <rates>       Its own rates a second, as submit=100,read=50,burst=5: jobs

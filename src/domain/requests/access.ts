@@ -66,7 +66,7 @@ export const CreateKey = Type.Object({
   scopes: optional(ScopesSchema),
   worker_ids: optional(
     patterns(
-      'The workers and file owners that the key may act as; by default its name and what begins with it.',
+      'The workers and file owners that the key may act as; by default `<name>`, `<name>-*` and `<name>/*`.',
     ),
   ),
   sees_payloads: optional(Type.Boolean({ description: 'An observer sees payloads, results and errors.' })),

@@ -1,7 +1,7 @@
 /** Turns requests about keys into what the key service takes. */
 import type { KeyDraft } from '../../domain/access/key.ts';
 import type { KeyLimits } from '../../domain/access/key-limits.ts';
-import { type Scopes, scopeKinds } from '../../domain/access/scopes.ts';
+import { reachesEverything, type Scopes, scopeKinds } from '../../domain/access/scopes.ts';
 import { invalid, printable } from '../../domain/errors.ts';
 import { limits } from '../../domain/limits.ts';
 import type { CreateKey, ListAudit } from '../../domain/requests/access.ts';
@@ -14,12 +14,15 @@ export function keyDraftOf(command: CreateKey, nowMs: number): KeyDraft {
   if (command.never_expires === true && command.expires_in_days != null)
     throw invalid('expires_in_days', 'cannot be set for a key that never expires');
   const days = command.never_expires === true ? null : (command.expires_in_days ?? expiresInDaysDefault);
+  const { name, roles } = command;
+  const scopes = scopesOf(command.scopes ?? {});
+  // An administrator of everything manages keys of every worker, so it may act as each of them.
+  const actsAsAll = roles.includes('admin') && reachesEverything(scopes);
   return {
-    name: command.name,
-    roles: command.roles,
-    scopes: scopesOf(command.scopes ?? {}),
-    // An administrator manages keys of every worker, so it may act as each of them.
-    workerIds: command.worker_ids ?? [command.roles.includes('admin') ? '*' : `${command.name}*`],
+    name,
+    roles,
+    scopes,
+    workerIds: command.worker_ids ?? (actsAsAll ? ['*'] : [name, `${name}-*`, `${name}/*`]),
     seesPayloads: command.sees_payloads ?? false,
     limits: limitsOf(command.limits ?? {}),
     note: command.note ?? null,

@@ -4,7 +4,7 @@ import type { Key, KeyDraft } from '../../domain/access/key.ts';
 import { newKeyId, newKeyText } from '../../domain/access/key-text.ts';
 import type { Principal } from '../../domain/access/principal.ts';
 import { covers, reachesEverything, scopeKinds } from '../../domain/access/scopes.ts';
-import { DomainError, printable } from '../../domain/errors.ts';
+import { DomainError, invalid, printable } from '../../domain/errors.ts';
 import type { CreateKey, ListAudit } from '../../domain/requests/access.ts';
 import { newId } from '../../lib/uuid.ts';
 import { type EntitySql, isUniqueViolation } from '../../store/connection/sql.ts';
@@ -56,8 +56,10 @@ export class KeyService {
     return this.createFrom(keyDraftOf(command, Date.now()), caller);
   }
 
-  async createFrom(draft: KeyDraft, caller: Caller): Promise<FreshKey> {
-    requireNoMore(caller.principal, draft);
+  async createFrom(wanted: KeyDraft, caller: Caller): Promise<FreshKey> {
+    requireFreeName(wanted);
+    requireNoMore(caller.principal, wanted);
+    const draft = { ...wanted, expiresAtMs: expiryWithin(caller.principal, wanted.expiresAtMs) };
     const keyId = newKeyId();
     const { text, hash } = newKeyText(keyId);
     const key = await this.#database.transaction(async (sql) => {
@@ -161,10 +163,20 @@ function limitedAncestry(name: string, byName: ReadonlyMap<string, KeyOrigin>): 
   return names;
 }
 
-const createdDetail = ({ name, roles, expiresAtMs }: KeyDraft): string | null =>
+const createdDetail = ({
+  name,
+  roles,
+  scopes,
+  workerIds,
+  seesPayloads,
+  expiresAtMs,
+}: KeyDraft): string | null =>
   detailOf({
     name,
     roles: roles.join(','),
+    ...Object.fromEntries(scopeKinds.map((kind) => [kind, scopes[kind].join(',') || null])),
+    worker_ids: workerIds.join(',') || null,
+    sees_payloads: seesPayloads ? 'true' : null,
     expires_at: expiresAtMs === null ? 'never' : new Date(expiresAtMs).toISOString(),
   });
 
@@ -176,12 +188,33 @@ const keyNotFound = (keyId: string): DomainError =>
 
 const withoutHashes = ({ secretHash: _, previousHash: __, ...key }: StoredKey): Key => key;
 
-/** An administrator of a part manages only keys that reach no further than its own. */
-const isWithin = ({ kind, scopes, workerIds }: Principal, key: Pick<Key, 'scopes' | 'workerIds'>): boolean =>
-  kind === 'local' ||
-  (scopeKinds.every((name) => covers(scopes[name], key.scopes[name])) && covers(workerIds, key.workerIds));
+/**
+ * An administrator of a part manages only keys that reach no further than its own. A key without scopes is of
+ * no part, so only an administrator of everything manages it.
+ */
+function isWithin({ kind, scopes, workerIds }: Principal, key: Pick<Key, 'scopes' | 'workerIds'>): boolean {
+  if (kind === 'local') return true;
+  if (!covers(workerIds, key.workerIds)) return false;
+  if (reachesEverything(scopes)) return true;
+  return (
+    scopeKinds.some((name) => key.scopes[name].length > 0) &&
+    scopeKinds.every((name) => covers(scopes[name], key.scopes[name]))
+  );
+}
 
 function requireNoMore(principal: Principal, draft: KeyDraft): void {
   if (!isWithin(principal, draft))
-    throw denied('the key would reach further than the credential that creates it');
+    throw denied('the key would reach further than the credential that creates it, or has no scope');
 }
+
+/** Names of principals that are no keys. */
+const reservedNames = new Set(['local', 'server', 'system']);
+
+function requireFreeName({ name }: KeyDraft): void {
+  if (reservedNames.has(name.toLowerCase()))
+    throw invalid('name', `${printable(name)} stands for callers without a key`);
+}
+
+/** A key does not outlive the credential that creates it. */
+const expiryWithin = ({ expiresAtMs }: Principal, wanted: number | null): number | null =>
+  expiresAtMs === null ? wanted : Math.min(expiresAtMs, wanted ?? Number.POSITIVE_INFINITY);
