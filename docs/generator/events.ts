@@ -49,16 +49,16 @@ const jobEvents: Readonly<Record<EventType, Described>> = {
   JOB_TIMEOUT: { means: 'The last attempt expired, and no attempt is left.', data: ['reason'] },
   JOB_CANCEL_REQUESTED: {
     means: 'A client asked to cancel a leased job. Its worker learns of it with the next heartbeat.',
-    data: ['reason'],
+    data: ['reason', 'principal'],
   },
-  JOB_CANCELED: { means: 'The job was canceled.', data: ['reason', 'code'] },
+  JOB_CANCELED: { means: 'The job was canceled.', data: ['reason', 'principal', 'code'] },
   JOB_DEAD_LETTERED: {
     means: 'The job of a stream became a dead letter.',
     data: ['stream', 'attempts', 'reason', 'code'],
   },
   JOB_RETRIED: {
     means: 'An operator put an ended job back into the queue. `previous` has the result before.',
-    data: ['reason', 'previous'],
+    data: ['reason', 'principal', 'previous'],
   },
   JOB_UNSCHEDULABLE: {
     means: 'The job costs more than the total capacity. The scheduler skips it until the total is raised.',

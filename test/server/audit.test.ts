@@ -93,6 +93,14 @@ onEveryEngine((engine) => {
       const [retried] = await eventsOf('jobs.retry', 1);
       expect(retried).to.include({ target: first, requested_by: 'bob', outcome: 'done' });
       expect(retried?.principal).to.include({ name: 'op' });
+      const eventOf = async (jobId: string, type: string): Promise<Body> => {
+        const { body } = await as(operator, 'GET', `${jobsPath}/${jobId}/events`);
+        return body.events.find((event: Body) => event.type === type);
+      };
+      const { data } = await eventOf(second, 'JOB_CANCELED');
+      expect(data).to.include({ by: 'ann', principal: operator.keyId });
+      const { data: again } = await eventOf(first, 'JOB_RETRIED');
+      expect(again).to.include({ by: 'bob', principal: operator.keyId });
     });
 
     it('lists the audit only for administrators that reach everything', async () => {

@@ -9,7 +9,7 @@ import {
   illegal,
   type StatusDecision,
 } from '../../domain/jobs/claim-policy.ts';
-import type { Job } from '../../domain/jobs/job.ts';
+import type { Job, JsonObject } from '../../domain/jobs/job.ts';
 import { allows, isClaimed, isTerminal, type State, transition } from '../../domain/jobs/state-machine.ts';
 import { limits } from '../../domain/limits.ts';
 import type { OperatorRequest, RetryJobs, UpdateJobStatus } from '../../domain/requests/scheduler.ts';
@@ -81,10 +81,10 @@ export class JobUpdater {
 
   async retry(jobId: string, command: OperatorRequest, caller: Caller): Promise<Job> {
     if (!isUuid(jobId)) throw jobNotFound(jobId);
-    const { peer, signal } = caller;
+    const { signal } = caller;
     const { job, retried } = await this.#context.database.transaction(async (sql) => {
       for (;;) {
-        const retried = await this.#retry(sql, [jobId], command, peer);
+        const retried = await this.#retry(sql, [jobId], command, caller);
         const found = (await readJobs(sql, [jobId], signal)).get(jobId.toLowerCase());
         if (!found) throw jobNotFound(jobId);
         if (retried.jobsChanged.length > 0) {
@@ -101,7 +101,7 @@ export class JobUpdater {
 
   /** Retries dead letters, the oldest first, and returns their ids. */
   async retryDeadLetters(command: RetryJobs, caller: Caller): Promise<string[]> {
-    const { peer, signal } = caller;
+    const { signal } = caller;
     const retried = await this.#context.database.transaction(async (sql) => {
       const jobIds = await findDeadLetters(
         sql,
@@ -114,7 +114,7 @@ export class JobUpdater {
         },
         signal,
       );
-      const done = await this.#retry(sql, jobIds, command, peer);
+      const done = await this.#retry(sql, jobIds, command, caller);
       const { length } = done.jobsChanged;
       if (length > 0) await recordAudit(sql, retriedDeadLetters(length, command, caller));
       return done;
@@ -123,7 +123,7 @@ export class JobUpdater {
     return retried.jobsChanged;
   }
 
-  async #retry(sql: Sql, jobIds: readonly string[], by: OperatorRequest, peer: string): Promise<Retried> {
+  async #retry(sql: Sql, jobIds: readonly string[], by: OperatorRequest, caller: Caller): Promise<Retried> {
     const revived = await reviveJobs(sql, jobIds, transition('retry').from);
     const ids = revived.map(({ jobId }) => jobId).sort();
     await writeEvents(
@@ -133,8 +133,8 @@ export class JobUpdater {
         type: transition('retry').event,
         from: state,
         to: 'QUEUED',
-        actor: by.requested_by ?? peer,
-        data: { ...reasonOf(by), previous },
+        actor: by.requested_by ?? caller.peer,
+        data: { ...requestOf(by, caller), previous },
       })),
     );
     const queued = this.#context.transport.keepsMessages ? await addMessages(sql, ids) : [];
@@ -272,7 +272,7 @@ class ChangeBatch {
       jobId: job.jobId,
       from: job.state,
       actor: command.requested_by ?? caller.peer,
-      data: reasonOf(command),
+      data: requestOf(command, caller),
     };
     const isEffective = decision.kind === 'end' || !job.cancelRequested;
     if (isEffective && isOperator(caller))
@@ -309,7 +309,11 @@ function changeOfTerminalJob(call: ChangeCall, state: State): Error | undefined 
   return contractState(state) === wanted ? undefined : illegal(state, wanted);
 }
 
-const reasonOf = ({ reason }: OperatorRequest) => ({ reason: reason ?? null });
+/** The actor of the event is the name that the caller wrote; the principal is what its credential proves. */
+const requestOf = ({ reason }: OperatorRequest, { principal }: Caller): JsonObject => ({
+  reason: reason ?? null,
+  ...(principal.kind === 'local' ? {} : { principal: principal.id }),
+});
 
 /** A submitter's cancellation is no privileged act, and is frequent. So is one without authentication. */
 const isOperator = ({ principal: { kind, roles } }: Caller): boolean =>
