@@ -138,8 +138,8 @@ export class Authenticator {
   }
 
   /**
-   * Runs a call that may wait. Its signal fires, and the call fails with `unauthenticated`, once its principal
-   * does not count any more.
+   * Runs a call that may wait. Once its principal does not count any more, its signal fires and the call
+   * fails with `unauthenticated`.
    */
   async whileInForce<Call extends Pick<Caller, 'principal' | 'signal'>, Answer>(
     caller: Call,

@@ -7,7 +7,7 @@ import type { ExplainFacts } from '../../domain/explain/facts.ts';
 import type { Job, JobEvent, JobResult, JobWithResult } from '../../domain/jobs/job.ts';
 import type { Lease } from '../../domain/leases/lease.ts';
 
-export const seesEverything = ({ roles, seesPayloads }: Principal): boolean =>
+const seesEverything = ({ roles, seesPayloads }: Principal): boolean =>
   seesPayloads || roles.some((role) => role !== 'observer');
 
 const withoutContent = {

@@ -68,7 +68,9 @@ onEveryEngine((engine) => {
       expect(events).to.have.length(1);
       expect(events[0]).to.include({ target: key.key_id, outcome: 'done' });
       expect(events[0].principal).to.include({ kind: 'key', name: 'first' });
-      expect((await admin(['audit', '--since', '1h'])).stdout).to.match(/keys\.revoke +done/);
+      const listed = (await admin(['audit', '--since', '1h'])).stdout;
+      expect(listed).to.match(/keys\.revoke +done/);
+      expect(listed).to.include(`first key:${server.admin.keyId} `);
       expect((await admin(['audit', '--since', 'soon'])).code).to.equal(2);
     });
   });
