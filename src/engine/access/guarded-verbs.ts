@@ -240,15 +240,6 @@ export function guarded(verbs: Verbs, authenticator: Authenticator): Verbs {
         const page = await leases.list(command, caller);
         return { ...page, items: page.items.map((lease) => shownLease(caller.principal, lease)) };
       },
-      async findByToken(jobId, token, caller) {
-        try {
-          return await leases.findByToken(jobId, token, caller);
-        } catch (error) {
-          // With a wrong token, a job outside of the scopes is answered like one that does not exist.
-          await requireJob(jobId, caller);
-          throw error;
-        }
-      },
       async explain(leaseId, caller) {
         await requireLease(leaseId, caller);
         return leases.explain(leaseId, caller);
