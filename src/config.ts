@@ -115,12 +115,6 @@ export const settings = {
     about: 'Streams that each credential may keep open on one server; 0 is no limit.',
     ...whole(0, 1_000_000),
   }),
-  sessionTtlS: setting({
-    variable: 'LEASEHOLD_SESSION_TTL_S',
-    default: 43_200,
-    about: 'How long a login in a browser lasts, in seconds. It ends earlier if it is unused for an hour.',
-    ...whole(60, 604_800),
-  }),
   ...tlsSettings,
   ...connectionSettings,
   leaseTtlS: setting({

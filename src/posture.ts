@@ -17,6 +17,7 @@ export interface Posture {
 export async function postureOf(config: Config): Promise<Posture> {
   const { auth, insecure, httpAddr, grpcAddr } = config;
   checkTls(config);
+  await checkLogins(config);
   await checkIdentities(config);
   const posture = { isReachable: false, auth, hasTls: config.tlsCertFile !== undefined };
   for (const [variable, address] of [
@@ -87,14 +88,32 @@ async function checkIdentities(config: Config): Promise<void> {
     );
   if (config.jwtCaFile !== undefined && jwtJwksUrl === undefined)
     throw new ConfigError('LEASEHOLD_JWT_CA_FILE needs LEASEHOLD_JWT_JWKS_URL');
-  if (jwtJwksUrl !== undefined) await checkKeysUrl(new URL(jwtJwksUrl));
+  if (jwtJwksUrl !== undefined) await checkSecure('LEASEHOLD_JWT_JWKS_URL', new URL(jwtJwksUrl));
 }
 
-/** Who can change the keys on their way can issue tokens. */
-async function checkKeysUrl({ protocol, hostname, port }: URL): Promise<void> {
+/** Logins of browsers at the identity provider. */
+async function checkLogins(config: Config): Promise<void> {
+  const { auth, jwtIssuer, oidcClientId, oidcClientSecretFile, publicUrl } = config;
+  if (oidcClientId === undefined) {
+    if (oidcClientSecretFile !== undefined)
+      throw new ConfigError('LEASEHOLD_OIDC_CLIENT_SECRET_FILE needs LEASEHOLD_OIDC_CLIENT_ID');
+    return;
+  }
+  if (!auth.includes('jwt') || jwtIssuer === undefined || publicUrl === undefined)
+    throw new ConfigError(
+      'LEASEHOLD_OIDC_CLIENT_ID needs LEASEHOLD_PUBLIC_URL, LEASEHOLD_JWT_ISSUER, and jwt in LEASEHOLD_AUTH',
+    );
+  if (!URL.canParse(jwtIssuer))
+    throw new ConfigError('LEASEHOLD_OIDC_CLIENT_ID needs an address as LEASEHOLD_JWT_ISSUER');
+  await checkSecure('LEASEHOLD_JWT_ISSUER', new URL(jwtIssuer));
+  await checkSecure('LEASEHOLD_PUBLIC_URL', new URL(publicUrl));
+}
+
+/** Who can change the keys or a login on their way can be any caller. */
+async function checkSecure(variable: string, { protocol, hostname, port }: URL): Promise<void> {
   const host = hostname.replace(/^\[|\]$/g, '');
   if (protocol !== 'https:' && !(await isOnLoopback({ host, port: Number(port) })))
-    throw new ConfigError('LEASEHOLD_JWT_JWKS_URL must begin with https, beyond this machine');
+    throw new ConfigError(`${variable} must begin with https, beyond this machine`);
 }
 
 async function isOnLoopback({ host }: Address): Promise<boolean> {

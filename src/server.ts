@@ -23,6 +23,7 @@ import { Connections } from './lib/net/connections.ts';
 import { TlsFiles } from './lib/net/tls-files.ts';
 import { TrustedProxies } from './lib/net/trusted-proxies.ts';
 import { type Posture, postureOf } from './posture.ts';
+import { loginRoutes } from './rest/access/login-routes.ts';
 import { accessRoutes } from './rest/access/routes.ts';
 import { sessionRoutes } from './rest/access/session-routes.ts';
 import { doctorRoutes } from './rest/doctor/routes.ts';
@@ -170,6 +171,7 @@ export async function startServer(
     bind(KeysService, keysImplementation(engine)),
     bind(QuotasService, quotasImplementation(engine)),
   ];
+  const cookies = new SessionCookies(tls !== undefined);
   let stopping = false;
   const proxies = new TrustedProxies(config.trustedProxies);
   const { maxConnections: max, maxConnectionsPerAddress: maxPerAddress } = config;
@@ -205,7 +207,8 @@ export async function startServer(
       ...fileRoutes(engine),
       ...accessRoutes(engine),
       ...quotaRoutes(engine),
-      ...sessionRoutes(access.sessions, new SessionCookies(tls !== undefined)),
+      ...sessionRoutes(access.sessions, cookies),
+      ...loginRoutes(access.sessions, access.provider, cookies),
     ]),
     connect: createConnectHandler({
       bindings,
@@ -219,7 +222,7 @@ export async function startServer(
     log: serverLog,
     guard: {
       boundHost: config.httpAddr.host,
-      allowedHosts: config.allowedHosts,
+      allowedHosts: [...config.allowedHosts, ...publicHost(config)],
       allowedOrigins: config.allowedOrigins,
     },
     receiving,
@@ -310,6 +313,10 @@ const startOf = ({ insecure, httpAddr, grpcAddr }: Config, { auth, hasTls }: Pos
   hasTls,
   addresses: [httpAddr, grpcAddr].map(({ host, port }) => `${host}:${port}`),
 });
+
+/** Browsers name the public host in their requests. */
+const publicHost = ({ publicUrl }: Config): string[] =>
+  publicUrl === undefined ? [] : [new URL(publicUrl).hostname.replace(/^\[|\]$/g, '')];
 
 function openTls(config: Config, log: Log): Promise<TlsFiles | undefined> {
   const { tlsCertFile: certFile, tlsKeyFile: keyFile } = config;

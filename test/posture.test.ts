@@ -54,6 +54,18 @@ describe('the posture', () => {
       [url('http://10.0.0.1/jwks'), 'LEASEHOLD_JWT_JWKS_URL must begin with https'],
       [{ auth: ['keys'], ...rules }, 'LEASEHOLD_ACCESS_RULES_FILE needs jwt or mtls'],
       [{ auth: ['keys'], jwtIssuer: 'i' }, 'LEASEHOLD_JWT_* need jwt'],
+      [{ ...tokens, oidcClientId: 'c' }, 'LEASEHOLD_PUBLIC_URL'],
+      [{ auth: ['keys'], oidcClientId: 'c', publicUrl: 'https://a.test' }, 'jwt in LEASEHOLD_AUTH'],
+      [{ ...tokens, oidcClientId: 'c', publicUrl: 'https://a.test' }, 'an address as LEASEHOLD_JWT_ISSUER'],
+      [
+        { ...tokens, jwtIssuer: 'https://i.test', oidcClientId: 'c', publicUrl: 'http://192.0.2.1' },
+        'LEASEHOLD_PUBLIC_URL must begin with https',
+      ],
+      [
+        { ...tokens, jwtIssuer: 'http://192.0.2.1', oidcClientId: 'c', publicUrl: 'https://a.test' },
+        'LEASEHOLD_JWT_ISSUER must begin with https',
+      ],
+      [{ oidcClientSecretFile: 's' }, 'LEASEHOLD_OIDC_CLIENT_SECRET_FILE needs'],
       [{ auth: ['mtls'], ...tls }, 'LEASEHOLD_ACCESS_RULES_FILE'],
       [{ auth: ['mtls'], ...rules }, 'LEASEHOLD_TLS_CLIENT_AUTH'],
       [{ auth: ['keys', 'mtls'], ...rules, ...tls }, 'LEASEHOLD_TLS_CLIENT_AUTH'],

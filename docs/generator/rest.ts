@@ -67,6 +67,8 @@ const rpcs: Readonly<Record<string, string | null>> = {
   listQuotas: 'QuotasService.ListQuotas',
   setQuota: 'QuotasService.SetQuota',
   beginSession: null,
+  beginLogin: null,
+  endLogin: null,
   getSession: null,
   endSession: null,
   getDiagnosis: 'StatsService.Diagnose',

@@ -63,6 +63,11 @@ export const origins = {
   },
 };
 
+export const origin = {
+  allowed: 'an origin without a path, such as https://leasehold.example.org',
+  parse: (text: string): string | undefined => (isOrigin(text) ? text : undefined),
+};
+
 /** A scheme, a host in lower case, and a port unless it is the default. `null` and `*` are none. */
 const isOrigin = (text: string): boolean =>
   /^https?:\/\/[^*]+$/.test(text) && URL.canParse(text) && new URL(text).origin === text;

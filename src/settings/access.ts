@@ -1,5 +1,5 @@
 /** The settings of how callers prove who they are: keys, tokens of an identity provider, and certificates. */
-import { list, path, plainText, setting, url, whole } from '../lib/setting-values.ts';
+import { list, origin, path, plainText, setting, url, whole } from '../lib/setting-values.ts';
 
 /** Algorithms with public keys. Shared secrets and unsigned tokens are never accepted. */
 export const tokenAlgorithms = ['RS256', 'PS256', 'ES256', 'EdDSA'] as const;
@@ -84,5 +84,34 @@ export const accessSettings = {
     default: 0,
     about: 'How old a token may be by its claim iat, in seconds; 0 leaves it to its claim exp.',
     ...whole(0, 31_536_000),
+  }),
+  sessionTtlS: setting({
+    variable: 'LEASEHOLD_SESSION_TTL_S',
+    default: 43_200,
+    about: 'How long a login in a browser lasts, in seconds. It ends earlier if it is unused for an hour.',
+    ...whole(60, 604_800),
+  }),
+  oidcClientId: setting<string | undefined>({
+    variable: 'LEASEHOLD_OIDC_CLIENT_ID',
+    default: undefined,
+    defaultText: 'no logins at an identity provider',
+    about: 'The client that the issuer of LEASEHOLD_JWT_ISSUER knows the logins of browsers by.',
+    ...plainText,
+  }),
+  oidcClientSecretFile: setting<string | undefined>({
+    variable: 'LEASEHOLD_OIDC_CLIENT_SECRET_FILE',
+    default: undefined,
+    defaultText: 'a public client, which has no secret',
+    about: 'A file with the secret of that client.',
+    ...path,
+  }),
+  publicUrl: setting<string | undefined>({
+    variable: 'LEASEHOLD_PUBLIC_URL',
+    default: undefined,
+    defaultText: 'no logins at an identity provider',
+    about:
+      'The origin under which browsers reach this server. Its host is allowed; the provider must know ' +
+      '/api/access/callback there.',
+    ...origin,
   }),
 };

@@ -121,6 +121,8 @@ export const routeAccess: Readonly<Record<string, Access>> = {
   'GET /api/access/quotas': 'quotas.read',
   'PUT /api/access/quotas': 'quotas.set',
   'POST /api/access/session': 'open',
+  'GET /api/access/login': 'open',
+  'GET /api/access/callback': 'open',
   'GET /api/access/session': 'any',
   'DELETE /api/access/session': 'any',
 };

@@ -23,6 +23,14 @@ export interface ProvidedIdentity {
   claims: Readonly<Record<string, unknown>>;
 }
 
+/** A login at the identity provider that does not count. The reason is for the audit. */
+export class LoginRefusedError extends Error {
+  override readonly name = 'LoginRefusedError';
+}
+
+/** How long a user may take to log in at the identity provider. */
+export const pendingLoginMs = 600_000;
+
 /** How long a session may be unused. */
 export const sessionIdleMs = 3_600_000;
 

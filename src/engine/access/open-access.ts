@@ -2,21 +2,25 @@
 
 import { open, rm } from 'node:fs/promises';
 import { serverLimits } from '../../domain/access/key-limits.ts';
-import { localPrincipal } from '../../domain/access/principal.ts';
+import { localPrincipal, type Principal } from '../../domain/access/principal.ts';
 import { everything } from '../../domain/access/scopes.ts';
+import type { ProvidedIdentity } from '../../domain/access/session.ts';
+import { DomainError } from '../../domain/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
 import { AuditQueue } from './audit/audit-queue.ts';
 import { Authenticator } from './authenticator.ts';
 import { FailedAttempts } from './failed-attempts.ts';
+import type { IdentityMapper } from './identities/identity-mapper.ts';
 import { type IdentitySettings, openIdentities } from './identities/open-identities.ts';
+import { openProvider, type ProviderLogin, type ProviderSettings } from './identities/open-provider.ts';
 import { dayMs, expiresInDaysDefault } from './key-requests.ts';
 import { KeyRing } from './key-ring.ts';
 import { KeyService } from './key-service.ts';
 import { Sessions } from './sessions.ts';
 import { StreamCounts } from './stream-counts.ts';
 
-export interface AccessSettings extends IdentitySettings {
+export interface AccessSettings extends IdentitySettings, ProviderSettings {
   authRefreshS: number;
   sessionTtlS: number;
   adminKeyFile: string | undefined;
@@ -31,6 +35,8 @@ export interface AccessParts {
   audit: AuditQueue;
   /** The sessions of browsers; undefined without authentication. */
   sessions: Sessions | undefined;
+  /** Logins at an identity provider, if one is configured. */
+  provider: ProviderLogin | undefined;
   start(): void;
   stop(): Promise<void>;
 }
@@ -40,16 +46,14 @@ export async function openAccess(
   database: Database,
   log: Log,
 ): Promise<AccessParts> {
-  const { auth, authRefreshS, sessionTtlS } = settings;
-  const refreshMs = authRefreshS * 1_000;
+  const { auth } = settings;
   const audit = new AuditQueue({ database, log });
   const identities = await openIdentities(settings, log);
   const keyRing = auth.includes('keys')
     ? await openKeyRing(settings, { hasOtherWays: identities !== undefined, audit, database, log })
     : undefined;
-  const sessions =
-    keyRing && new Sessions({ database, keys: keyRing, ttlMs: sessionTtlS * 1_000, refreshMs, log });
   const isOn = auth.length > 0;
+  const sessions = isOn ? openSessions(settings, keyRing, identities?.mapper, database, log) : undefined;
   const authenticator = new Authenticator({
     keys: keyRing,
     tokens: identities?.tokens,
@@ -72,6 +76,7 @@ export async function openAccess(
     keyRing,
     audit,
     sessions,
+    provider: await openProvider(settings),
     start: () => {
       for (const service of services) service.start();
       if (isOn) audit.start();
@@ -83,6 +88,30 @@ export async function openAccess(
     },
   };
 }
+
+function openSessions(
+  { authRefreshS, sessionTtlS }: AccessSettings,
+  keys: KeyRing | undefined,
+  mapper: IdentityMapper | undefined,
+  database: Database,
+  log: Log,
+): Sessions {
+  const [ttlMs, refreshMs] = [sessionTtlS * 1_000, authRefreshS * 1_000];
+  const principalOf = mapper && providedTo(mapper);
+  return new Sessions({ database, keys, ...(principalOf ? { principalOf } : {}), ttlMs, refreshMs, log });
+}
+
+/** The rights of a user by the access rules. */
+const providedTo =
+  (mapper: IdentityMapper) =>
+  (identity: ProvidedIdentity, expiresAtMs: number): Principal | undefined => {
+    try {
+      return mapper.principalOf({ kind: 'jwt', ...identity, expiresAtMs });
+    } catch (error) {
+      if (error instanceof DomainError && error.code === 'permission_denied') return undefined;
+      throw error;
+    }
+  };
 
 interface KeyRingParts {
   /** The server takes other credentials, too; without a key nothing could call it otherwise. */

@@ -16,6 +16,7 @@
 import { anonymous, type Principal } from '../../domain/access/principal.ts';
 import {
   hashOfSession,
+  LoginRefusedError,
   newSessionId,
   type ProvidedIdentity,
   type Session,
@@ -56,6 +57,8 @@ const refusalsMs = 1_000;
 /** Failed logins of one address, in a minute and at once. */
 const failuresMax = 10;
 const failuresS = 60;
+/** Logins of one address at the identity provider, in a minute and at once. */
+const attemptsMax = 60;
 
 export interface SessionsOptions {
   database: Database;
@@ -93,6 +96,7 @@ export class Sessions implements Service {
   readonly #nowMs: () => number;
   readonly #rounds: PeriodicTask;
   readonly #failures: FailedAttempts;
+  readonly #attempts: FailedAttempts;
   readonly #entries = new Map<string, Entry>();
   readonly #hashes = new WeakMap<Principal, string>();
   readonly #listeners = new Set<() => void>();
@@ -102,6 +106,7 @@ export class Sessions implements Service {
   constructor(options: SessionsOptions) {
     this.#options = options;
     this.#nowMs = options.nowMs ?? Date.now;
+    this.#attempts = new FailedAttempts(attemptsMax / failuresS, failuresS, this.#nowMs);
     this.#failures = new FailedAttempts(failuresMax / failuresS, failuresS, this.#nowMs);
     this.#rounds = new PeriodicTask({
       run: async () => {
@@ -161,21 +166,31 @@ export class Sessions implements Service {
   async loginWithKey(text: string, caller: Caller, previous?: string): Promise<Login> {
     const found = this.#options.keys?.check(text, caller.peer) ?? 'keys are off';
     if (typeof found !== 'string') return this.#begin(found, null, caller, previous);
-    await this.recordRefusal(found, caller);
+    await this.#recordRefusal(found, caller);
     throw new DomainError('unauthenticated', 'a valid key is needed');
   }
 
-  /** Begins a session of a user whom the identity provider has verified. */
-  async loginWithIdentity(identity: ProvidedIdentity, caller: Caller, previous?: string): Promise<Login> {
+  /**
+   * Begins a session of a user whom the identity provider verifies. Throws `unauthenticated` if the provider
+   * or the browser does not finish the login, and `permission_denied` if no access rule matches the user.
+   */
+  async loginWithProvider(verify: () => Promise<ProvidedIdentity>, caller: Caller): Promise<Login> {
+    // Each attempt asks the provider, so that its number is limited before.
+    if (this.#attempts.count(caller.peer)) throw new DomainError('rate_limited', 'too many logins');
+    const identity = await verify().catch(async (error: unknown) => {
+      if (!(error instanceof LoginRefusedError)) throw error;
+      await this.#recordRefusal(error.message, caller);
+      throw new DomainError('unauthenticated', 'the login failed: begin it anew', { cause: error });
+    });
     const { principalOf, ttlMs } = this.#options;
     const granted = principalOf?.(identity, this.#nowMs() + ttlMs);
-    if (granted) return this.#begin(granted, identity, caller, previous);
-    await this.recordRefusal('no access rule', caller);
+    if (granted) return this.#begin(granted, identity, caller, undefined);
+    await this.#recordRefusal('no access rule', caller);
     throw denied('no access rule matches the user');
   }
 
   /** Throws `rate_limited` if the address of the caller has failed too often. */
-  async recordRefusal(reason: string, caller: Caller): Promise<void> {
+  async #recordRefusal(reason: string, caller: Caller): Promise<void> {
     const limited = this.#failures.count(caller.peer);
     if (limited) throw tooManyFailures(limited);
     const now = this.#nowMs();

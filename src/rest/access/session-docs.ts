@@ -31,6 +31,22 @@ export const sessionAbout = operations('Access', {
     answers: { 201: answer('The session, and its cookie.', SessionBody, session) },
     errors: ['unauthenticated', 'illegal_transition', 'rate_limited'],
   },
+  beginLogin: {
+    summary: 'Log in at the identity provider',
+    details:
+      'The browser is sent to the identity provider, and comes back to `/api/access/callback`. A cookie ' +
+      'ties both steps to this browser for ten minutes.',
+    answers: { 302: nothing('The way to the identity provider.') },
+    errors: ['not_found'],
+  },
+  endLogin: {
+    summary: 'Come back from the identity provider',
+    details:
+      'The query is that of the provider. The answer sets the cookie of a session, whose rights the access ' +
+      'rules give, and always leads to `/`.',
+    answers: { 303: nothing('The session has begun.') },
+    errors: ['not_found', 'unauthenticated', 'permission_denied', 'rate_limited'],
+  },
   getSession: {
     summary: 'Read the session of the caller',
     answers: { 200: answer('The session.', SessionBody, session) },

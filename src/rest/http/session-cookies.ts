@@ -7,7 +7,7 @@
  * without the prefix never counts: a page of a neighbouring host could plant such a session.
  */
 import type { IncomingHttpHeaders } from 'node:http';
-import { isSessionId } from '../../domain/access/session.ts';
+import { isSessionId, pendingLoginMs } from '../../domain/access/session.ts';
 import { isLoopback } from '../../lib/net/loopback.ts';
 import { isSameOrigin, nameIn } from './browser-guard.ts';
 
@@ -37,14 +37,36 @@ export class SessionCookies {
     return this.#cookie(headers, '', 0);
   }
 
-  #cookie(headers: IncomingHttpHeaders, value: string, maxAgeS: number): string {
-    const secure = this.#isSecure(headers) ? '; Secure' : '';
-    const name = this.#nameFor(headers);
-    return `${name}=${value}; Path=/; Max-Age=${maxAgeS}; HttpOnly; SameSite=Strict${secure}`;
+  /**
+   * What the browser keeps while its user is at the identity provider. The way back begins at the provider's
+   * site, where a strict cookie would stay behind.
+   */
+  beginLogin(headers: IncomingHttpHeaders, pending: string): string {
+    return this.#cookie(headers, pending, pendingLoginMs / 1_000, 'Lax');
   }
 
-  #nameFor(headers: IncomingHttpHeaders): string {
-    return this.#isSecure(headers) ? sessionCookieName : sessionCookieName.replace('__Host-', '');
+  endLogin(headers: IncomingHttpHeaders): string {
+    return this.#cookie(headers, '', 0, 'Lax');
+  }
+
+  pendingLoginIn(headers: IncomingHttpHeaders): string | undefined {
+    return cookieIn(headers.cookie, this.#nameFor(headers, 'Lax'));
+  }
+
+  #cookie(
+    headers: IncomingHttpHeaders,
+    value: string,
+    maxAgeS: number,
+    sameSite: 'Strict' | 'Lax' = 'Strict',
+  ): string {
+    const secure = this.#isSecure(headers) ? '; Secure' : '';
+    const name = this.#nameFor(headers, sameSite);
+    return `${name}=${value}; Path=/; Max-Age=${maxAgeS}; HttpOnly; SameSite=${sameSite}${secure}`;
+  }
+
+  #nameFor(headers: IncomingHttpHeaders, sameSite: 'Strict' | 'Lax' = 'Strict'): string {
+    const name = sameSite === 'Strict' ? sessionCookieName : `${sessionCookieName}-login`;
+    return this.#isSecure(headers) ? name : name.replace('__Host-', '');
   }
 
   /** Without TLS and beyond loopback a proxy ends TLS, or browsers do not take the cookie. */
