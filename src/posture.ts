@@ -122,3 +122,7 @@ async function isOnLoopback({ host }: Address): Promise<boolean> {
   });
   return addresses.every(({ address }) => isLoopback(address));
 }
+
+/** Browsers name the public host in their requests. */
+export const publicHostOf = ({ publicUrl }: Config): string[] =>
+  publicUrl === undefined ? [] : [new URL(publicUrl).hostname.replace(/^\[|\]$/g, '')];

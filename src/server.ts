@@ -22,7 +22,7 @@ import type { Log } from './lib/log.ts';
 import { Connections } from './lib/net/connections.ts';
 import { TlsFiles } from './lib/net/tls-files.ts';
 import { TrustedProxies } from './lib/net/trusted-proxies.ts';
-import { type Posture, postureOf } from './posture.ts';
+import { type Posture, postureOf, publicHostOf } from './posture.ts';
 import { loginRoutes } from './rest/access/login-routes.ts';
 import { accessRoutes } from './rest/access/routes.ts';
 import { sessionRoutes } from './rest/access/session-routes.ts';
@@ -222,7 +222,7 @@ export async function startServer(
     log: serverLog,
     guard: {
       boundHost: config.httpAddr.host,
-      allowedHosts: [...config.allowedHosts, ...publicHost(config)],
+      allowedHosts: [...config.allowedHosts, ...publicHostOf(config)],
       allowedOrigins: config.allowedOrigins,
     },
     receiving,
@@ -313,10 +313,6 @@ const startOf = ({ insecure, httpAddr, grpcAddr }: Config, { auth, hasTls }: Pos
   hasTls,
   addresses: [httpAddr, grpcAddr].map(({ host, port }) => `${host}:${port}`),
 });
-
-/** Browsers name the public host in their requests. */
-const publicHost = ({ publicUrl }: Config): string[] =>
-  publicUrl === undefined ? [] : [new URL(publicUrl).hostname.replace(/^\[|\]$/g, '')];
 
 function openTls(config: Config, log: Log): Promise<TlsFiles | undefined> {
   const { tlsCertFile: certFile, tlsKeyFile: keyFile } = config;

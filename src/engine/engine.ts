@@ -1,8 +1,8 @@
 import { type Refusals, reported } from './access/audit/refusals.ts';
 import { type Authenticator, openAuthenticator } from './access/authenticator.ts';
 import { guarded } from './access/guarded-verbs.ts';
-import { rateLimited } from './access/rate-limited-verbs.ts';
-import { RateLimiter } from './access/rate-limiter.ts';
+import { rateLimited } from './access/limits/rate-limited-verbs.ts';
+import { RateLimiter } from './access/limits/rate-limiter.ts';
 import { Services, type ServicesOptions } from './services.ts';
 
 export interface EngineOptions extends ServicesOptions {

@@ -134,8 +134,8 @@ Usage: npm run bench -- [options]
   --profile           a CPU profile of the server for each scenario
   --against <folder>  another checkout of Leasehold, with its node_modules: its server and this tree's play rounds in pairs, on
                       PostgreSQL, under the load of this tree; 11 pairs where --repeats is left out
-  --keys              with --against: this tree's server asks for keys and the load sends one; with --against . the ratio is
-                      what authentication costs
+  --keys              with --against: this tree's server asks for keys and the load sends one; with
+                      --against . the ratio is what authentication costs
   --bound <ratio>     with --against: the least ratio of this tree's rate to the other's; 0.97 where left out
   --json <file>       where the figures go for a program to read; leasehold-bench.json where left out, and nowhere in a smoke run
 

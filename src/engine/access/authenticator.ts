@@ -14,11 +14,11 @@ import { createLog, type Log } from '../../lib/log.ts';
 import type { PeerCertificate } from '../../lib/net/peer-certificate.ts';
 import type { Caller } from '../context/engine-context.ts';
 import { noRefusals, type Refusals, UnauthenticatedError } from './audit/refusals.ts';
-import type { FailedAttempts } from './failed-attempts.ts';
 import type { IdentityMapper } from './identities/identity-mapper.ts';
 import type { KeyRefusal, KeyRing } from './key-ring.ts';
+import type { FailedAttempts } from './limits/failed-attempts.ts';
+import type { StreamCounts } from './limits/stream-counts.ts';
 import type { Sessions } from './sessions.ts';
-import type { StreamCounts } from './stream-counts.ts';
 
 /** What a call carries of its caller. */
 export interface Credentials {

@@ -10,15 +10,15 @@ import type { Log } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
 import { AuditQueue } from './audit/audit-queue.ts';
 import { Authenticator } from './authenticator.ts';
-import { FailedAttempts } from './failed-attempts.ts';
 import type { IdentityMapper } from './identities/identity-mapper.ts';
 import { type IdentitySettings, openIdentities } from './identities/open-identities.ts';
 import { openProvider, type ProviderLogin, type ProviderSettings } from './identities/open-provider.ts';
 import { dayMs, expiresInDaysDefault } from './key-requests.ts';
 import { KeyRing } from './key-ring.ts';
 import { KeyService } from './key-service.ts';
+import { FailedAttempts } from './limits/failed-attempts.ts';
+import { StreamCounts } from './limits/stream-counts.ts';
 import { Sessions } from './sessions.ts';
-import { StreamCounts } from './stream-counts.ts';
 
 export interface AccessSettings extends IdentitySettings, ProviderSettings {
   authRefreshS: number;

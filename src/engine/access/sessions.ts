@@ -39,8 +39,8 @@ import {
 import type { Caller } from '../context/engine-context.ts';
 import { denied } from './access-control.ts';
 import { audited } from './audit/audited.ts';
-import { FailedAttempts } from './failed-attempts.ts';
 import type { KeyRing } from './key-ring.ts';
+import { FailedAttempts } from './limits/failed-attempts.ts';
 
 /** Sessions of one credential. A further login ends the oldest. */
 export const sessionsOfOneMax = 100;

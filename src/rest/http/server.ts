@@ -38,6 +38,7 @@ import { HttpConnections } from './connections.ts';
 import { Cors } from './cors.ts';
 import { errorResponse } from './errors.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
+import { plainAnswer, unreadableRequest } from './plain-answer.ts';
 import { type Match, type Route, Router, serve } from './router.ts';
 import { SessionCookies } from './session-cookies.ts';
 
@@ -328,29 +329,4 @@ function pathOf({ url = '/' }: IncomingMessage): string {
   const start = url.startsWith('/') ? 0 : Math.max(url.indexOf('/', url.indexOf('://') + 3), 0);
   const mark = url.indexOf('?', start);
   return mark < 0 ? url.slice(start) : url.slice(start, mark);
-}
-
-/** The answer where Node's parser rejects the bytes, before there is a request object. */
-function unreadableRequest(error: Error & { code?: string }): string {
-  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {
-    const detail = 'request: did not arrive in time';
-    return plainAnswer('408 Request Timeout', { detail, code: 'invalid_request', field: 'request' });
-  }
-  const status =
-    error.code === 'HPE_HEADER_OVERFLOW' ? '431 Request Header Fields Too Large' : '400 Bad Request';
-  const detail = `request: is not HTTP that can be read (${error.code ?? error.message})`;
-  return plainAnswer(status, { detail, code: 'invalid_request', field: 'request' });
-}
-
-/** A complete HTTP answer as text, for a connection on which Node does not answer. */
-function plainAnswer(status: string, body: object, headers: RestResponse['headers'] = {}): string {
-  const text = JSON.stringify(body);
-  const all = {
-    'content-type': 'application/json; charset=utf-8',
-    'content-length': String(Buffer.byteLength(text)),
-    connection: 'close',
-    ...headers,
-  };
-  const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}`);
-  return `HTTP/1.1 ${status}\r\n${lines.join('\r\n')}\r\n\r\n${text}`;
 }

@@ -2,9 +2,9 @@
  * `grpc.health.v1.Health`: whether the server, and each of its services, is served now. Orchestrators call it
  * without a credential, so nothing that a caller sends is kept.
  *
- * Guarantees: a request has at most `healthBytesMax`, so `boundMessages` must hold for its calls. The names of
- * other services are not kept and not repeated in an answer. A watch of such a service says `SERVICE_UNKNOWN`
- * and stays open. The number of open watches is limited.
+ * Guarantees: the names of other services are not kept and not repeated in an answer. A watch of such a
+ * service says `SERVICE_UNKNOWN` and stays open. The number of open watches is limited. `boundMessages` keeps
+ * requests to `healthBytesMax`.
  */
 import { create, type DescMethod, fromBinary, toBinary } from '@bufbuild/protobuf';
 import {

@@ -1,9 +1,9 @@
 import { expect } from 'chai';
-import { anonymous, type Principal } from '../../../src/domain/access/principal.ts';
-import { DomainError } from '../../../src/domain/errors.ts';
-import { FailedAttempts } from '../../../src/engine/access/failed-attempts.ts';
-import { adminPerS, RateLimiter } from '../../../src/engine/access/rate-limiter.ts';
-import { StreamCounts } from '../../../src/engine/access/stream-counts.ts';
+import { anonymous, type Principal } from '../../../../src/domain/access/principal.ts';
+import { DomainError } from '../../../../src/domain/errors.ts';
+import { FailedAttempts } from '../../../../src/engine/access/limits/failed-attempts.ts';
+import { adminPerS, RateLimiter } from '../../../../src/engine/access/limits/rate-limiter.ts';
+import { StreamCounts } from '../../../../src/engine/access/limits/stream-counts.ts';
 
 const principal = (holder: string, id = holder): Principal => ({ ...anonymous, id, holder });
 

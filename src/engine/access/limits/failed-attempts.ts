@@ -4,9 +4,9 @@
  *
  * Failure modes: memory is bounded. Beyond `addressesMax` the address that failed first is forgotten.
  */
-import { charge, fullBucket, type Rate, rateOf, waitMs } from '../../domain/access/rate.ts';
-import { DomainError } from '../../domain/errors.ts';
-import { networkOf } from '../../lib/net/address-of.ts';
+import { charge, fullBucket, type Rate, rateOf, waitMs } from '../../../domain/access/rate.ts';
+import { DomainError } from '../../../domain/errors.ts';
+import { networkOf } from '../../../lib/net/address-of.ts';
 import { forgetOldest } from './rate-limiter.ts';
 
 /** Addresses that are remembered. */

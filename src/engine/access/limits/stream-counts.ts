@@ -3,8 +3,8 @@
  *
  * Guarantees: a credential without an open stream takes no memory.
  */
-import type { Principal } from '../../domain/access/principal.ts';
-import { DomainError } from '../../domain/errors.ts';
+import type { Principal } from '../../../domain/access/principal.ts';
+import { DomainError } from '../../../domain/errors.ts';
 
 export class StreamCounts {
   readonly #max: number;

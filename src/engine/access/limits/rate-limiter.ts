@@ -9,9 +9,9 @@
  * Failure modes: memory is bounded. Beyond `credentialsMax` the buckets that were used first are forgotten,
  * and begin full again.
  */
-import type { Principal } from '../../domain/access/principal.ts';
-import { charge, fullBucket, type Rate, rateOf, waitMs } from '../../domain/access/rate.ts';
-import { DomainError } from '../../domain/errors.ts';
+import type { Principal } from '../../../domain/access/principal.ts';
+import { charge, fullBucket, type Rate, rateOf, waitMs } from '../../../domain/access/rate.ts';
+import { DomainError } from '../../../domain/errors.ts';
 
 /** What is counted apart: new work, questions and requests for work, and administration. */
 export const rateBuckets = ['submit', 'read', 'admin'] as const;

@@ -7,8 +7,8 @@
  * watch counts once, when it opens. Streams of work and heartbeats are not counted, because their grants are
  * bounded by the capacity; the number of streams is limited instead.
  */
-import type { Caller } from '../context/engine-context.ts';
-import type { Verbs } from '../engine.ts';
+import type { Caller } from '../../context/engine-context.ts';
+import type { Verbs } from '../../engine.ts';
 import type { RateBucket, RateLimiter } from './rate-limiter.ts';
 
 interface Weight<Args, Answer> {
