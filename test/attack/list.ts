@@ -1,3 +1,4 @@
+import { burn } from './attacks/burn.ts';
 import { compressionBombs } from './attacks/compression-bombs.ts';
 import { continuationFlood } from './attacks/continuation-flood.ts';
 import { control } from './attacks/control.ts';
@@ -12,11 +13,9 @@ import { slowHeaders } from './attacks/slow-headers.ts';
 import { slowReaders } from './attacks/slow-readers.ts';
 import type { Attack } from './wire.ts';
 
-/**
- * In the order in which they run. The control goes first: it brings the server to its working
- * temperature.
- */
+/** In the order in which they run. The two controls go first. */
 export const attacks: readonly Attack[] = [
+  burn,
   control,
   rapidReset,
   madeYouReset,

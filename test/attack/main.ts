@@ -7,6 +7,9 @@
  *   that is more;
  * - within 60 s after the attack the server's resident memory is within 64 MiB of its value before.
  *
+ * Undisturbed means alone, or beside a process that burns the attacker's core, whichever is slower. An
+ * attack that only exceeds the bound of heartbeats runs once more.
+ *
  * The attacker has one core and other addresses than the client. The control uses the same core for
  * complete requests: what the client notices of the control is the price of sharing a machine, not of an
  * attack.
@@ -41,6 +44,7 @@ Attacks a server of its own, and measures what another client notices of it.
   --only <names>    these attacks, separated by commas
   --seconds <n>     how long each attack lasts (default 20)
   --json <file>     writes the figures
+  --survival        judges crashes and failed heartbeats alone: on a busy machine times and memory say little
   --list            names the attacks
 
 Exits with 1 if a bound is exceeded.
@@ -88,9 +92,13 @@ interface Stage {
   client: HonestClient;
   seconds: number;
   p99MsMax: number;
+  survival: boolean;
 }
 
-async function underAttack(attack: Attack, { server, client, seconds, p99MsMax }: Stage): Promise<Result> {
+async function underAttack(
+  attack: Attack,
+  { server, client, seconds, p99MsMax, survival }: Stage,
+): Promise<Result> {
   const beforeMiB = residentMiB(server.pid);
   let mostMiB = beforeMiB;
   const sampling = setInterval(() => {
@@ -103,7 +111,12 @@ async function underAttack(attack: Attack, { server, client, seconds, p99MsMax }
   await delay(lastAnswersMs);
   const { times, failures } = client.take();
   let afterMiB = server.isOver ? Number.NaN : residentMiB(server.pid);
-  while (!server.isOver && afterMiB > beforeMiB + grownMiBMax && performance.now() - endedAt < recoverMs) {
+  while (
+    !survival &&
+    !server.isOver &&
+    afterMiB > beforeMiB + grownMiBMax &&
+    performance.now() - endedAt < recoverMs
+  ) {
     await delay(250);
     afterMiB = residentMiB(server.pid);
   }
@@ -114,8 +127,9 @@ async function underAttack(attack: Attack, { server, client, seconds, p99MsMax }
   if (server.isOver) problems.push('the server has crashed');
   if (failures.length > 0) problems.push(`${failures.length} heartbeats failed: ${failures[0]}`);
   if (times.length === 0) problems.push('no heartbeat was answered');
-  if (p99Ms > p99MsMax) problems.push(`p99 above ${p99MsMax.toFixed(0)} ms`);
-  if (afterMiB > beforeMiB + grownMiBMax) problems.push(`memory has grown by more than ${grownMiBMax} MiB`);
+  if (!survival && p99Ms > p99MsMax) problems.push(`p99 above ${p99MsMax.toFixed(0)} ms`);
+  if (!survival && afterMiB > beforeMiB + grownMiBMax)
+    problems.push(`memory has grown by more than ${grownMiBMax} MiB`);
   if (units === 0) problems.push('the attack did nothing');
   const { name } = attack;
   const beats = times.length;
@@ -134,6 +148,12 @@ async function underAttack(attack: Attack, { server, client, seconds, p99MsMax }
   };
 }
 
+/** They show what the machine and plain load cost, and are held to no bound. */
+const isControl = ({ name }: { name: string }): boolean => name === 'burn' || name === 'control';
+
+const isOnlySlow = ({ p99Ms, problems }: Result, p99MsMax: number): boolean =>
+  p99Ms > p99MsMax && problems.length === 1;
+
 const columns: readonly [string, (result: Result) => string][] = [
   ['attack', ({ name }) => name],
   ['sent', ({ units }) => units.toLocaleString('en')],
@@ -146,7 +166,7 @@ const columns: readonly [string, (result: Result) => string][] = [
   ['after', ({ afterMiB }) => afterMiB.toFixed(0)],
   [
     'verdict',
-    ({ name, problems }) => (problems.length > 0 ? problems.join('; ') : name === 'control' ? '-' : 'held'),
+    ({ name, problems }) => (problems.length > 0 ? problems.join('; ') : isControl({ name }) ? '-' : 'held'),
   ],
 ];
 
@@ -170,9 +190,13 @@ async function environment(): Promise<Record<string, string>> {
   return { ...settings, DATABASE_URL: cluster.url(await cluster.createDatabase()) };
 }
 
-async function run(names: readonly string[] | undefined, seconds: number, json: string | undefined) {
+async function run(
+  names: readonly string[] | undefined,
+  seconds: number,
+  { json, survival }: { json?: string | undefined; survival: boolean },
+): Promise<number> {
   const chosen = attacks.filter(
-    ({ name }) => names === undefined || names.includes(name) || name === 'control',
+    ({ name }) => names === undefined || names.includes(name) || isControl({ name }),
   );
   const server = await startServer(await environment());
   const client = new HonestClient(server.grpc, server.http);
@@ -182,21 +206,25 @@ async function run(names: readonly string[] | undefined, seconds: number, json: 
   await delay(Math.max(seconds, 3) * 1_000);
   const undisturbed = p99(client.take().times);
   const p99MsMax = Math.max(p99Factor * undisturbed, p99FloorMs);
-  print(`undisturbed p99: ${undisturbed.toFixed(1)} ms; bound: ${p99MsMax.toFixed(0)} ms`);
-  const stage: Stage = { server, client, seconds, p99MsMax };
+  print(`undisturbed p99: ${undisturbed.toFixed(1)} ms`);
+  const stage: Stage = { server, client, seconds, p99MsMax, survival };
   const results: Result[] = [];
   for (const attack of chosen) {
     if (server.isOver) break;
-    const result = await underAttack(attack, stage);
-    // The control shows the price of the machine; it is no attack.
-    results.push(attack.name === 'control' ? { ...result, problems: [] } : result);
+    let result = await underAttack(attack, stage);
+    if (attack.name === 'burn') stage.p99MsMax = Math.max(p99MsMax, p99Factor * result.p99Ms);
+    // Other work on the machine delays heartbeats too, and rarely twice in a row.
+    else if (!isControl(attack) && !server.isOver && isOnlySlow(result, stage.p99MsMax))
+      result = await underAttack(attack, stage);
+    if (isControl(attack)) result = { ...result, problems: [] };
+    results.push(result);
     const verdict = result.problems.join('; ') || 'held';
     print(`${attack.name}: ${verdict} (${result.recoveredS.toFixed(0)} s after the end)`);
   }
   client.stop();
-  print(`\n${table(results)}`);
+  print(`\n${table(results)}\n\nbound of p99: ${stage.p99MsMax.toFixed(0)} ms`);
   if (json !== undefined)
-    writeFileSync(json, JSON.stringify({ seconds, undisturbed, p99MsMax, results }, null, 2));
+    writeFileSync(json, JSON.stringify({ seconds, undisturbed, p99MsMax: stage.p99MsMax, results }, null, 2));
   const broken = results.filter(({ problems }) => problems.length > 0).length;
   print(`\n${results.length - broken} held, ${broken} exceeded a bound`);
   if (!server.isOver) await server.stop();
@@ -209,6 +237,7 @@ const { values } = parseArgs({
     only: { type: 'string' },
     seconds: { type: 'string', default: '20' },
     json: { type: 'string' },
+    survival: { type: 'boolean', default: false },
     list: { type: 'boolean' },
     help: { type: 'boolean' },
   },
@@ -223,7 +252,7 @@ else if (unknown.length > 0 || !(seconds >= 1 && seconds <= 3_600)) {
   process.exitCode = 2;
 } else {
   try {
-    process.exitCode = await run(only, seconds, values.json);
+    process.exitCode = await run(only, seconds, values);
   } finally {
     for (const failure of await cleanUp()) process.stderr.write(`attack: ${failure.stack}\n`);
   }

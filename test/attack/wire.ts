@@ -2,7 +2,6 @@
  * A hostile peer: raw connections, and the frames of HTTP/2 (RFC 9113) that no client library would send.
  * It writes as fast as the server takes it, and connects again when the server closes a connection.
  */
-import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 
 export interface Target {
@@ -81,6 +80,7 @@ export function enveloped(message: Uint8Array, isCompressed = false): Buffer {
 /** Each attack comes from addresses of its own: those of other clients are not its business. */
 export const attackerAddress = (n = 0): string => `127.0.0.${2 + n}`;
 
+const connectMs = 2_000;
 const silent = () => {};
 
 /** One connection. */
@@ -98,11 +98,11 @@ export class Peer {
     const [host = '', port] = address.split(':');
     const socket = connect({ host, port: Number(port), localAddress: from, noDelay: true });
     socket.on('error', silent);
-    try {
-      await once(socket, 'connect');
-    } catch {
-      return undefined;
-    }
+    // The system of a server that is too busy to accept does not answer at all.
+    const tooLate = setTimeout(() => socket.destroy(), connectMs);
+    await new Promise((resolve) => socket.once('connect', resolve).once('close', resolve));
+    clearTimeout(tooLate);
+    if (socket.destroyed) return undefined;
     return new Peer(socket);
   }
 
