@@ -210,8 +210,8 @@ export class LeaseEndings {
     const error = isUnconfirmed(job)
       ? `the lease expired: worker ${job.claimedBy} was not heard after its grant, and the grant was on its way for as long as it may`
       : isAtItsEnd(job)
-        ? `the lease expired: it had lasted as long as max_runtime_s allows; worker ${job.claimedBy} was last heard of at ${heard}`
-        : `the lease expired: nothing was heard of worker ${job.claimedBy} since ${heard}`;
+        ? `the lease expired: it had lasted as long as max_runtime_s allows; the last heartbeat of worker ${job.claimedBy} came at ${heard}`
+        : `the lease expired: worker ${job.claimedBy} has sent no heartbeat since ${heard}`;
     const outcome = { result: null, error, errorDetail: null, metrics: null };
     this.add(job, decideExpiry(job, this.#maxClaims), { kind: 'EXPIRED' }, outcome, actor, closing);
   }

@@ -280,7 +280,7 @@ export class FileAcquireBatch {
 
   #holder(fileId: string): Holder {
     const holder = this.#found.files.get(fileId);
-    if (!holder) throw new Error('a file is blocked by nobody');
+    if (!holder) throw new Error('a blocked file has no blocker');
     return holder;
   }
 

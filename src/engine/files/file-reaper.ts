@@ -255,7 +255,7 @@ function endsOf(dead: ReadonlyMap<string, Owner>, idle: readonly string[]): Map<
   const ends = new Map<string, OwnerEnd>();
   const cause = { actor };
   for (const ownerId of dead.keys())
-    ends.set(ownerId, { state: 'RECLAIMED', reason: 'its owner fell silent', cause });
+    ends.set(ownerId, { state: 'RECLAIMED', reason: 'its owner sent no heartbeat', cause });
   for (const ownerId of idle)
     ends.set(ownerId, { state: 'RELEASED', reason: 'its owner had stopped and stayed idle', cause });
   return ends;

@@ -89,8 +89,8 @@ export class Heartbeats {
    * Extends many leases, named by their ids in lower case. Returns a verdict for each, in the order given.
    * Rejects only if the database fails.
    */
-  async heartbeatMany(beats: HeartbeatList, signal?: AbortSignal): Promise<readonly Verdict[]> {
-    return Promise.all(await this.heartbeatEach(beats, signal));
+  async heartbeatMany(heartbeats: HeartbeatList, signal?: AbortSignal): Promise<readonly Verdict[]> {
+    return Promise.all(await this.heartbeatEach(heartbeats, signal));
   }
 
   /** The same for callers that need not have all verdicts at once: verdicts on locked rows come later. */
@@ -167,15 +167,15 @@ export class Heartbeats {
 
   async #verdictsFrom(
     { nowMs, results, changedJobs }: ExtendResult,
-    beats: HeartbeatList,
+    heartbeats: HeartbeatList,
     wait: boolean,
     signal: AbortSignal | undefined,
   ): Promise<BatchVerdict[]> {
     if (changedJobs.length > 0) this.#context.publisher.publish({ jobsChanged: changedJobs });
-    const verdicts = new Array<BatchVerdict>(beats.length);
+    const verdicts = new Array<BatchVerdict>(heartbeats.length);
     const unclear: number[] = [];
     let strangers = 0;
-    for (let i = 0; i < beats.length; i++) {
+    for (let i = 0; i < heartbeats.length; i++) {
       const result = results[i];
       if (result?.kind === 'extended') {
         const { ttlRemainingMs, cancelRequested } = result;
@@ -189,14 +189,14 @@ export class Heartbeats {
         verdicts[i] = result.kind === 'wrong worker' ? wrongWorker : wrongToken;
         strangers++;
       } else if (result?.kind === 'wrong holder') {
-        verdicts[i] = whyLost(beats[i] as Heartbeat, undefined);
+        verdicts[i] = whyLost(heartbeats[i] as Heartbeat, undefined);
         strangers++;
       } else unclear.push(i);
     }
     if (unclear.length > 0)
       await this.#explainLost(
-        beats,
-        answerDuplicates(beats, unclear, verdicts, results),
+        heartbeats,
+        answerDuplicates(heartbeats, unclear, verdicts, results),
         wait,
         verdicts,
         signal,
@@ -224,21 +224,21 @@ export class Heartbeats {
    * transaction.
    */
   async #explainLost(
-    beats: HeartbeatList,
+    heartbeats: HeartbeatList,
     unclear: readonly number[],
     waited: boolean,
     verdicts: BatchVerdict[],
     signal: AbortSignal | undefined,
   ): Promise<void> {
-    const ids = unclear.map((i) => (beats[i] as Heartbeat).leaseId);
+    const ids = unclear.map((i) => (heartbeats[i] as Heartbeat).leaseId);
     const found = await readLeases(this.#context.database, ids, signal);
     for (const i of unclear) {
-      const beat = beats[i] as Heartbeat;
-      const known = found.get(beat.leaseId);
+      const heartbeat = heartbeats[i] as Heartbeat;
+      const known = found.get(heartbeat.leaseId);
       // Another transaction has locked the row, or the reaper has not handled the expiry yet. Both are tried
       // once more.
-      const mayHold = known?.lease.state === 'ACTIVE' && mismatchOf(beat, known) === undefined;
-      verdicts[i] = mayHold && !waited ? rowLocked : whyLost(beat, known);
+      const mayHold = known?.lease.state === 'ACTIVE' && mismatchOf(heartbeat, known) === undefined;
+      verdicts[i] = mayHold && !waited ? rowLocked : whyLost(heartbeat, known);
     }
   }
 }
@@ -248,19 +248,19 @@ export class Heartbeats {
  * found`. Both get the verdict of the first. Returns the rest.
  */
 function answerDuplicates(
-  beats: HeartbeatList,
+  heartbeats: HeartbeatList,
   unclear: readonly number[],
   verdicts: BatchVerdict[],
   results: ExtendResult['results'],
 ): number[] {
   const answered = new Map<string, Verdict>();
-  for (const [i, { leaseId }] of beats.entries()) {
+  for (const [i, { leaseId }] of heartbeats.entries()) {
     const verdict = verdicts[i];
     if (typeof verdict === 'object' && verdict.kind === 'extended') answered.set(leaseId, verdict);
   }
   return unclear.filter((i) => {
     if (results[i]?.kind !== 'not found') return true;
-    const verdict = answered.get((beats[i] as Heartbeat).leaseId);
+    const verdict = answered.get((heartbeats[i] as Heartbeat).leaseId);
     if (verdict) verdicts[i] = verdict;
     return verdict === undefined;
   });
@@ -287,11 +287,11 @@ function mergeDuplicates(heartbeats: HeartbeatList): HeartbeatList {
 }
 
 /** The owner is checked first, so that a stranger learns nothing about the lease. */
-const whyLost = (beat: Heartbeat, known: KnownLease | undefined): Lost =>
-  known ? (mismatchOf(beat, known) ?? overOf(known)) : unknownLease(beat.leaseId);
+const whyLost = (heartbeat: Heartbeat, known: KnownLease | undefined): Lost =>
+  known ? (mismatchOf(heartbeat, known) ?? overOf(known)) : unknownLease(heartbeat.leaseId);
 
-const mismatchOf = (beat: Heartbeat, { lease, token, holder }: KnownLease): Lost | undefined =>
-  checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, holder, leaseToken: token }, beat);
+const mismatchOf = (heartbeat: Heartbeat, { lease, token, holder }: KnownLease): Lost | undefined =>
+  checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, holder, leaseToken: token }, heartbeat);
 
 const overOf = ({ lease: { leaseId, state, endedAtMs, expiresAtMs } }: KnownLease): Lost =>
   state === 'RELEASED' && endedAtMs !== null ? released(leaseId, endedAtMs) : expired(leaseId, expiresAtMs);

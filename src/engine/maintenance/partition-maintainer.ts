@@ -99,11 +99,11 @@ export class PartitionMaintainer implements Service {
     const { database, days, log } = this.#options;
     const dropped: string[] = [];
     while (days > 0 && !this.#stopping.signal.aborted) {
-      const patience = AbortSignal.timeout(this.#options.lockTimeoutMs ?? lockTimeoutMs);
+      const timeout = AbortSignal.timeout(this.#options.lockTimeoutMs ?? lockTimeoutMs);
       const name = await dropEventPartition(
         database,
         days,
-        AbortSignal.any([patience, this.#stopping.signal]),
+        AbortSignal.any([timeout, this.#stopping.signal]),
       );
       if (name === undefined) break;
       dropped.push(name);
@@ -141,6 +141,6 @@ export class PartitionMaintainer implements Service {
   }
 
   #warn(error: unknown): void {
-    this.#options.log.warn('the days of the history could not be seen to', { error });
+    this.#options.log.warn('the daily partitions of the history could not be maintained', { error });
   }
 }

@@ -172,10 +172,10 @@ async function handle(
   const answer = await handler(checked);
   if (arrival.reached) return universalResponseToNodeResponse(answer, response);
   // A stream reaches its implementation only while its answer is read.
-  const told = tellingLast(answer.body, (last) => {
+  const answered = tellingLast(answer.body, (last) => {
     if (!arrival.reached) endCall(meter.begin(headersOf(request)), refusalIn(last));
   });
-  await universalResponseToNodeResponse({ ...answer, body: told }, response);
+  await universalResponseToNodeResponse({ ...answer, body: answered }, response);
 }
 
 /** Presents bytes that have been read as the stream that Connect expects. */
@@ -224,9 +224,9 @@ const unary =
       running.end('OK');
       return message;
     } catch (error) {
-      const told = toConnectError(lateOr(error, context), { log, method: name, signal: caller.signal });
-      endCall(running, told.code);
-      throw told;
+      const answered = toConnectError(lateOr(error, context), { log, method: name, signal: caller.signal });
+      endCall(running, answered.code);
+      throw answered;
     }
   };
 
@@ -247,9 +247,9 @@ const streaming = ({ name, work, meter, log }: Handled, authenticator: Authentic
       }
       running.end('OK');
     } catch (error) {
-      const told = toConnectError(lateOr(error, context), { log, method: name, signal: caller.signal });
-      endCall(running, told.code);
-      throw told;
+      const answered = toConnectError(lateOr(error, context), { log, method: name, signal: caller.signal });
+      endCall(running, answered.code);
+      throw answered;
     } finally {
       unfollow();
       // If the client disconnects, the generator ends without an error.

@@ -87,8 +87,8 @@ export function createGrpcServer({
   bounds: { connections, idleS, ageS, times } = { idleS: 300, ageS: 0 },
   hasReflection = true,
 }: GrpcOptions): GrpcServer {
-  const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
-  setLogger({ error: told, info: told, debug: told });
+  const toLog = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
+  setLogger({ error: toLog, info: toLog, debug: toLog });
   replaceSessionStreams();
   const frameMethods = new Map<string, FrameMethod>();
   const meters = new Map<string, CallMeter>();

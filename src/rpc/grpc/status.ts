@@ -27,7 +27,7 @@ export function sendError(tell: (status: StatusObject) => void, status: () => St
   try {
     tell(status());
   } catch (error) {
-    log.error('an error could not be told', { error });
+    log.error('an error could not be sent', { error });
     const details = 'internal: something went wrong on the server';
     tell({ code: 13 as GrpcStatus, details, metadata: new Metadata() });
   }

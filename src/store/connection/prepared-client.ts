@@ -128,7 +128,7 @@ export class PreparedClient extends pg.Client {
   /** Runs a statement after those that were sent before it. `signal` cancels it. */
   async run<Row>(text: string, values: readonly unknown[], signal: AbortSignal | undefined): Promise<Row[]> {
     if (signal?.aborted)
-      throw new AbandonedError('nobody waits for this statement', { cause: signal.reason });
+      throw new AbandonedError('no caller waits for this statement', { cause: signal.reason });
     this.#gather();
     const asked = { ...this.#named(text), values: values as unknown[] };
     if (asked.name === undefined) {

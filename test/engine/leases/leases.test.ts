@@ -138,7 +138,7 @@ describe('leases', () => {
       await stage.engine.services.reaper.runOnce();
       const { job: ended, result } = await read(first.job.jobId);
       expect(ended).to.include({ state: 'TIMEOUT', attempts: 2 });
-      expect(result?.error).to.match(/^the lease expired: nothing was heard of worker two since /);
+      expect(result?.error).to.match(/^the lease expired: worker two has sent no heartbeat since /);
       expect(await capacity()).to.include({ used: 0 });
       const leases = (await stage.engine.leases.list({ job_id: first.job.jobId }, caller)).items;
       expect(leases.map(({ state, workerId, attempt }) => [state, workerId, attempt])).to.deep.equal([

@@ -192,8 +192,8 @@ export interface HeldJobs {
 }
 
 const countOf = (states: readonly State[]) => `(
-  select count(*)::int as jobs, max(heard) as heard from (
-    select coalesce(last_heartbeat_at, updated_at) as heard from live_jobs
+  select count(*)::int as jobs, max(heartbeat_at) as heartbeat_at from (
+    select coalesce(last_heartbeat_at, updated_at) as heartbeat_at from live_jobs
     where state in (${states.map(stateNumber).join(', ')}) and state <> ${stateNumber('QUEUED')}
       and claimed_by = worker.worker_id
     limit @countMax
@@ -204,7 +204,7 @@ const jobsHeld = statement(
   ['workerIds', 'countMax'],
   `
 select worker.worker_id, leased.jobs as leases, claimed.jobs as claims,
-  greatest(leased.heard, claimed.heard) as heard
+  greatest(leased.heartbeat_at, claimed.heartbeat_at) as heartbeat_at
 from unnest(@workerIds::text[]) as worker (worker_id)
 cross join lateral ${countOf(leasedStates)} leased cross join lateral ${countOf(claimedStates)} claimed`,
 );
@@ -220,12 +220,12 @@ export async function heldByWorkers(
   signal?: AbortSignal,
 ): Promise<Map<string, HeldJobs>> {
   if (workerIds.length === 0) return new Map();
-  type Row = { worker_id: string; leases: number; claims: number; heard: string | null };
+  type Row = { worker_id: string; leases: number; claims: number; heartbeat_at: string | null };
   const rows = await jobsHeld.query<Row>(sql, { workerIds: textArray(workerIds), countMax }, signal);
   return new Map(
-    rows.map(({ worker_id, leases, claims, heard }) => [
+    rows.map(({ worker_id, leases, claims, heartbeat_at }) => [
       worker_id,
-      { activeLeases: leases, claims, lastHeardAtMs: timeMs(heard) },
+      { activeLeases: leases, claims, lastHeardAtMs: timeMs(heartbeat_at) },
     ]),
   );
 }
