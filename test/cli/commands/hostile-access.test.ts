@@ -62,7 +62,7 @@ onEveryEngine((engine) => {
       const lines = (await run(['audit', '--action', 'capacity.set'])).trim().split('\n');
       expect(lines).to.have.length(1 + hostile.length);
       for (const line of lines.slice(1))
-        expect(line).to.match(/^\d{4}-\d\d-\d\d .* first +capacity\.set +done/);
+        expect(line).to.match(/^\d{4}-\d\d-\d\d .* first key:\w+ +capacity\.set +done/);
       const { events } = JSON.parse(await run(['audit', '--action', 'capacity.set', '--json']));
       expect(events.map((event: { requested_by: string }) => event.requested_by)).to.deep.equal(
         hostile.toReversed(),
