@@ -5,7 +5,7 @@ import { rateLimited } from './access/limits/rate-limited-verbs.ts';
 import { RateLimiter } from './access/limits/rate-limiter.ts';
 import { Services, type ServicesOptions } from './services.ts';
 
-export interface EngineOptions extends ServicesOptions {
+export interface EngineOptions extends Omit<ServicesOptions, 'isGuarded'> {
   /**
    * Where it is on, callers have credentials, which limit what they reach, how much they ask, and what their
    * tenants use. It records refused calls, too.
@@ -173,7 +173,8 @@ export class Engine {
 
   /** An engine with services of its own. */
   static create(options: EngineOptions): Engine {
-    return new Engine(new Services(options), options);
+    const isGuarded = options.authenticator?.isOn ?? false;
+    return new Engine(new Services({ ...options, isGuarded }), options);
   }
 
   /** The settings that requests are completed with. */

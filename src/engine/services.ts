@@ -54,7 +54,7 @@ export interface ServicesOptions {
   /** The metrics; by default an instance of the engine's own, which is not exported. */
   metrics?: Metrics;
   /** Callers have credentials, so quotas of tenants are in force. */
-  isGuarded?: boolean;
+  isGuarded: boolean;
 }
 
 /**
@@ -117,7 +117,7 @@ export class Services {
     this.keyService = new KeyService(database);
     this.quotaService = new QuotaService(database);
     this.quotaBook = new QuotaBook({ database, refreshMs: settings.authRefreshS * 1_000, log });
-    this.#isGuarded = options.isGuarded ?? false;
+    this.#isGuarded = options.isGuarded;
     this.notifier = new Notifier(channel);
     this.leaseSubscriptions = new LeaseSubscriptions({ onSubscribe: () => this.notifier.announce() });
     const deadlineCursor = new DeadlineCursor();

@@ -29,6 +29,7 @@ function held() {
     publisher: { publish: () => {} },
     workers: new KnownWorkers(),
     metrics: new Metrics(),
+    quotaBook: { unitTenantsOf: () => [] },
   };
   const claimer = new Claimer(context as unknown as EngineContext);
   return { claimer, asked, release: () => open.resolve() };

@@ -102,7 +102,7 @@ describe('rates', () => {
         [`/api/scheduler/lease/${job_id}/heartbeat`, { worker_id }],
         [`/api/scheduler/lease/${job_id}/release`, { worker_id, status: 'SUCCEEDED' }],
         ['/api/files/heartbeat', { owner_id: 'w' }],
-        ['/api/files/release', { owner_id: 'w', repository: 'app' }],
+        ['/api/files/release', { owner_id: 'w', repository: 'app', reason: 'ENDED' }],
       ];
       for (const [path, body] of others) {
         const { answer } = await ask('POST', path, body);

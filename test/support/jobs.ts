@@ -50,8 +50,8 @@ export const caller = { peer: 'the test', principal: localPrincipal };
 export class TestedEngine extends Engine {
   readonly services: Services;
 
-  constructor(options: ServicesOptions) {
-    const services = new Services(options);
+  constructor(options: Omit<ServicesOptions, 'isGuarded'>) {
+    const services = new Services({ ...options, isGuarded: false });
     super(services);
     this.services = services;
   }

@@ -1,6 +1,6 @@
 /**
- * `npm test`: the whole suite as four runs of mocha at the same time, because most tests wait for something, and what
- * they wait for has two cores at the least. The fourth waits for minutes of real time and does next to nothing. And then,
+ * `npm test`: the whole suite as five runs of mocha at the same time, because most tests wait for something, and what
+ * they wait for has two cores at the least. The fifth waits for minutes of real time and does next to nothing. And then,
  * with nothing beside them, those that hold the server to a time or to a share of a core. What is named on the command
  * line is run by one mocha, as it would be without this.
  *
@@ -15,8 +15,8 @@ import { countIn, countsLine, failuresIn, notRunIn } from './report-lines.ts';
 
 const mocha = fileURLToPath(import.meta.resolve('mocha/bin/mocha.js'));
 
-/** The folders of the first and of the second run; all others are in the third. */
-const folders = [new Set(['agent', 'cli', 'rest', 'transport']), new Set(['server', 'store'])];
+/** The folders of the first three runs; all others are in the fourth. */
+const folders = [new Set(['agent', 'cli', 'rest', 'transport']), new Set(['server']), new Set(['store'])];
 const isAlone = (file: string) => file.endsWith('.alone.test.ts');
 /** Waits for real time to pass, which takes minutes and hardly any work. */
 const isRealTime = (file: string) => file.endsWith('.realtime.test.ts');

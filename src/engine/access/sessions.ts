@@ -41,6 +41,7 @@ import { denied } from './access-control.ts';
 import { audited } from './audit/audited.ts';
 import type { KeyRing } from './key-ring.ts';
 import { FailedAttempts } from './limits/failed-attempts.ts';
+import { SessionLookup } from './session-lookup.ts';
 
 /** Sessions of one credential. A further login ends the oldest. */
 export const sessionsOfOneMax = 100;
@@ -102,12 +103,14 @@ export class Sessions implements Service {
   readonly #listeners = new Set<() => void>();
   #cleanedAtMs = 0;
   #refusedAtMs = 0;
+  readonly #lookup: SessionLookup;
 
   constructor(options: SessionsOptions) {
     this.#options = options;
     this.#nowMs = options.nowMs ?? Date.now;
     this.#attempts = new FailedAttempts(attemptsMax / failuresS, failuresS, this.#nowMs);
     this.#failures = new FailedAttempts(failuresMax / failuresS, failuresS, this.#nowMs);
+    this.#lookup = new SessionLookup((hashes) => findSessions(options.database, hashes));
     this.#rounds = new PeriodicTask({
       run: async () => {
         await this.runOnce();
@@ -270,7 +273,7 @@ export class Sessions implements Service {
   }
 
   async #load(hash: string): Promise<Principal | SessionRefusal> {
-    const [session] = await findSessions(this.#options.database, [hash]);
+    const session = await this.#lookup.find(hash);
     return session ? this.#use(this.#entries.get(hash) ?? this.#remember(session)) : 'unknown session';
   }
 

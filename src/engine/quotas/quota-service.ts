@@ -4,7 +4,13 @@ import { DomainError } from '../../domain/errors.ts';
 import type { SetQuota } from '../../domain/requests/quotas.ts';
 import type { Database } from '../../store/database.ts';
 import { recordAudit } from '../../store/sql/access/audit.ts';
-import { countQuotas, deleteQuota, readQuotas, readUse, writeQuota } from '../../store/sql/quotas/quotas.ts';
+import {
+  countOtherQuotas,
+  deleteQuota,
+  readQuotas,
+  readUse,
+  writeQuota,
+} from '../../store/sql/quotas/quotas.ts';
 import { audited, detailOf } from '../access/audit/audited.ts';
 import type { Caller } from '../context/engine-context.ts';
 
@@ -37,7 +43,7 @@ export class QuotaService {
           await recordAudit(sql, audited(caller, { action: 'quotas.unset', target: addonId }));
         return;
       }
-      if ((await countQuotas(sql)) >= quotasMax)
+      if ((await countOtherQuotas(sql, addonId)) >= quotasMax)
         throw new DomainError('quota_exceeded', `${quotasMax} tenants have a quota already`);
       await writeQuota(sql, addonId, limits, caller.principal.name);
       const detail = detailOf({

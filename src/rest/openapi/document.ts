@@ -66,6 +66,9 @@ export function openApi(routes: readonly Route[]): object {
   return new Description(routes).document;
 }
 
+const sizeText = (bytes: number): string =>
+  bytes >= 1024 ** 2 ? `${bytes / 1024 ** 2} MiB` : `${bytes / 1024} KiB`;
+
 /** Builds one document. */
 class Description {
   readonly document: object;
@@ -139,7 +142,7 @@ class Description {
 
   #body({ schema, examples }: NonNullable<Operation['body']>, bytesMax: number): OpenApiObject {
     return {
-      description: `At most ${bytesMax / 1024 / 1024} MiB.`,
+      description: `At most ${sizeText(bytesMax)}.`,
       required: ((schema as { required?: string[] }).required ?? []).length > 0,
       content: { 'application/json': { schema: this.#schemas.print(schema), ...shown(examples) } },
     };

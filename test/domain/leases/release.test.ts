@@ -8,6 +8,7 @@ describe('releaseOf', () => {
   const nothing = {
     leaseId: 'l',
     workerId: 'w',
+    holder: null,
     token: null,
     jobId: null,
     status: 'FAILED',

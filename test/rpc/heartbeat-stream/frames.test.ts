@@ -53,6 +53,7 @@ function expected({ heartbeats }: StreamHeartbeatsRequest) {
       leaseId: leaseId.toLowerCase(),
       workerId,
       token: leaseToken?.toLowerCase() ?? null,
+      holder: null,
       jobId: null,
       progress: progress ?? null,
       message: message ?? null,

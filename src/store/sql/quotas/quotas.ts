@@ -24,7 +24,9 @@ export async function readQuotas(sql: EntitySql, signal?: AbortSignal): Promise<
   }));
 }
 
-export const countQuotas = (sql: EntitySql): Promise<number> => sql.em().count(TenantQuota, {});
+/** The quotas of other tenants. */
+export const countOtherQuotas = (sql: EntitySql, addonId: string): Promise<number> =>
+  sql.em().count(TenantQuota, { addon_id: { $ne: addonId } });
 
 /** Replaces the limits of a tenant. The row of the revision is locked first, so changes never meet. */
 export async function writeQuota(
