@@ -18,7 +18,7 @@ export const sessionRoutes = (sessions: Sessions | undefined, cookies: SessionCo
     path,
     about: sessionAbout.beginSession,
     // Callers without a credential send it, and must not fill the budget of unfinished requests.
-    bodyBytesMax: 1_024,
+    bodyBytesMax: 64 * 1_024,
     async handle({ body, headers, caller }) {
       // Pages of allowed origins may call the server, but not log in here on behalf of its pages.
       checkOrigin(headers, headers.host ?? '');

@@ -32,7 +32,7 @@ export const queueAbout = operations('Queue: jobs', {
       client_request_id: 'order-17',
     }),
     answers: { 201: answer('The job.', OneJob, { job }) },
-    errors: ['duplicate_request'],
+    errors: ['duplicate_request', 'quota_exceeded'],
   },
   claimJobs: {
     summary: 'Claim a job, or several',

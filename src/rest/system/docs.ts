@@ -49,7 +49,7 @@ export const systemAbout = operations('Request', {
         job: { ...systemJob, state: 'queued', lease_id: null, attempts: 0 },
       }),
     },
-    errors: ['duplicate_request'],
+    errors: ['duplicate_request', 'quota_exceeded'],
   },
   getSystemJob: {
     summary: 'Read a job and its result',
